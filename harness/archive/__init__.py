@@ -1,0 +1,1 @@
+"""Schema, fingerprint, write, verify, compare; no GPU import."""

@@ -1,0 +1,1 @@
+"""Compilers to cubins and manifests, without a GPU."""

@@ -1,0 +1,140 @@
+"""The kernel table: every compiled entry of the project, one row each, and the arms made of them.
+
+Adding a kernel is its source and one row here. Builders, gates, the schedule and the manifests read the row;
+nothing else lists kernels.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from harness.errors import UsageError
+
+SCRATCH_SLOTS = 65_536
+"""Scratch addresses of the static Triton probe (i64 each): slot = (program * 256 + lane) mod 65,536."""
+
+ARCHITECTURES = (80, 86, 89, 90, 100, 120)
+"""Compute capabilities that every kernel is built for unless its row says otherwise."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One compiled entry.
+
+    Attributes:
+        name: language/stage/variant.
+        source: file or crate, relative to the repository.
+        entry: symbol in the cubin (the function's name for Triton).
+        threads: threads a block. points: points a block handles (one a thread unless a tile says otherwise).
+        waits: whether an insert waits for the block's index, as `plain` does (algorithm: Insert).
+        bounded: whether the probe is bounded, so that loss is declared and not an error.
+        scratch: i64 scratch slots the kernel needs as its last parameter, 0 for none.
+        host: whether the same source also builds for the host (no warp, shared-memory or inline instructions).
+        voxels: `arrays` (five) or `packed` (tsdf, weight, r, g interleaved, b apart).
+        min_arch: lowest architecture it compiles for.
+        constants: compile-time constants (Triton constexpr, C++ template arguments), part of the identity.
+        matrix: whether it belongs to the standard matrix, or only to a study.
+        slow_build: left out of a default build, because compiling it takes minutes.
+    """
+
+    name: str
+    source: str
+    entry: str
+    threads: int = 256
+    points: int = 256
+    waits: bool = False
+    bounded: bool = False
+    scratch: int = 0
+    host: bool = False
+    voxels: str = "arrays"
+    min_arch: int = 75
+    constants: Mapping[str, int] = field(default_factory=dict)
+    matrix: bool = True
+    slow_build: bool = False
+
+    @property
+    def language(self) -> str:
+        return self.name.split("/")[0]
+
+    @property
+    def stage(self) -> str:
+        return self.name.split("/")[1]
+
+    @property
+    def variant(self) -> str:
+        return self.name.split("/", 2)[2]
+
+    @property
+    def file_stem(self) -> str:
+        """File name without extension: the name with / as --."""
+        return self.name.replace("/", "--")
+
+
+# stage -> parameters after the volume, as (name, bytes); the volume itself and a Triton kernel's trailing nulls are
+# the builder's business. Order: volume, points, [colours], n, cx, cy, cz, [scratch].
+PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
+    "allocate": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
+    "update": (("points", 8), ("colors", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
+}
+
+
+def _rows() -> list[Kernel]:
+    return [
+        Kernel("cuda/allocate/plain", "cuda/allocate.cu", "allocate", waits=True, host=True),
+        Kernel("cuda/allocate/nowait", "cuda/variants/allocate_nowait.cu", "allocate_nowait", host=True),
+        Kernel("cuda/update/plain", "cuda/update.cu", "update", host=True),
+        Kernel("cuda/extract/plain", "cuda/extract.cu", "extract", host=True),
+        Kernel("cuda/floor/null", "cuda/probes/null.cu", "floor_null", host=True),
+        Kernel("cuda/floor/geometry", "cuda/probes/geometry.cu", "floor_geometry", host=True),
+        Kernel("cuda/floor/atomics", "cuda/probes/atomics.cu", "floor_atomics", host=True),
+    ]
+
+
+KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in _rows()}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A set of kernels that does the whole job.
+
+    Attributes:
+        allocate, update: kernel names, or None where a library does the work (open3d).
+        place: `gpu`, `host` or `library`.
+    """
+
+    name: str
+    allocate: str | None
+    update: str | None
+    place: str = "gpu"
+
+
+ARMS: dict[str, Arm] = {
+    arm.name: arm
+    for arm in (
+        Arm("open3d", None, None, "library"),
+        Arm("cpu", "cuda/allocate/plain", "cuda/update/plain", "host"),
+        Arm("cuda", "cuda/allocate/plain", "cuda/update/plain"),
+    )
+}
+
+
+def select_kernels(pattern: str | None) -> list[Kernel]:
+    """Kernels matched by comma-separated globs of kernel names or by arm names; None for all.
+
+    Raises:
+        UsageError: a part matches nothing.
+    """
+    if pattern is None:
+        return list(KERNELS.values())
+    chosen: dict[str, Kernel] = {}
+    for part in (p.strip() for p in pattern.split(",") if p.strip()):
+        if part in ARMS:
+            names = [n for n in (ARMS[part].allocate, ARMS[part].update) if n is not None]
+        else:
+            names = [n for n in KERNELS if fnmatch.fnmatchcase(n, part) or n.split("/")[0] == part]
+        if not names and part not in ARMS:
+            raise UsageError(f"no kernel or arm is named {part!r}", f"arms: {', '.join(ARMS)}")
+        chosen |= {name: KERNELS[name] for name in names}
+    return [kernel for kernel in KERNELS.values() if kernel.name in chosen]

@@ -1,0 +1,1 @@
+"""The seeds' statements as predicates over archives; no GPU import."""

@@ -1,0 +1,1 @@
+"""The GPU through CuPy and NVML, and the host launcher."""

@@ -1,0 +1,1 @@
+"""Correctness checks before and after timing, and the faults that prove them."""

@@ -1,0 +1,1 @@
+"""Schedule, worker process, sampler, journal, counters."""

@@ -1,0 +1,52 @@
+"""Scenes: points, colours and a camera (algorithm: Scenes). Computed in float64, cast to float32."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Input of one integration.
+
+    Attributes:
+        points: (n, 3) f32, metres, C-contiguous.
+        colors: (n, 3) u8.
+        camera: (3,) f32, metres.
+    """
+
+    points: np.ndarray
+    colors: np.ndarray
+    camera: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+def _index_colors(n: int) -> np.ndarray:
+    i = np.arange(n, dtype=np.int64)[:, None]
+    return ((i * np.array([37, 59, 83])) % 256).astype(np.uint8)
+
+
+def _scene(points: np.ndarray) -> Scene:
+    points = np.ascontiguousarray(points, np.float32)
+    return Scene(points, _index_colors(len(points)), np.zeros(3, np.float32))
+
+
+def sphere(radius: float, rows: int, columns: int) -> Scene:
+    """Points on a sphere round the camera: theta_i = pi (i + 0.5) / rows, phi_j = 2 pi j / columns."""
+    theta = np.pi * (np.arange(rows) + 0.5) / rows
+    phi = 2 * np.pi * np.arange(columns) / columns
+    ring = np.sin(theta)[:, None]
+    x, y = ring * np.cos(phi), ring * np.sin(phi)
+    z = np.broadcast_to(np.cos(theta)[:, None], x.shape)
+    return _scene(radius * np.stack([x, y, z], axis=-1).reshape(-1, 3))
+
+
+def plane(n: int) -> Scene:
+    """Points on the plane z = 0.5: x_i, y_j = -1 + 2 i / (n - 1), i then j."""
+    axis = -1 + 2 * np.arange(n) / (n - 1)
+    x, y = np.meshgrid(axis, axis, indexing="ij")
+    return _scene(np.stack([x, y, np.full_like(x, 0.5)], axis=-1).reshape(-1, 3))
