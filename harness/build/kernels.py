@@ -37,6 +37,7 @@ class Kernel:
         constants: compile-time constants (Triton constexpr, C++ template arguments), part of the identity.
         matrix: whether it belongs to the standard matrix, or only to a study.
         slow_build: left out of a default build, because compiling it takes minutes.
+        contract: built with the compiler's default contraction, not with it off (the contraction study's `default`).
     """
 
     name: str
@@ -53,6 +54,12 @@ class Kernel:
     constants: Mapping[str, int] = field(default_factory=dict)
     matrix: bool = True
     slow_build: bool = False
+    contract: bool = False
+
+    @property
+    def takes_volume(self) -> bool:
+        """Whether the first parameter is the volume; the contraction study's kernels take none."""
+        return self.stage != "fma"
 
     @property
     def language(self) -> str:
@@ -77,6 +84,8 @@ class Kernel:
 PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
     "allocate": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
     "update": (("points", 8), ("colors", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
+    "fma/saxpy": (("n", 4), ("a", 4), ("x", 8), ("y", 8)),
+    "fma/mandelbrot": (("width", 4), ("height", 4), ("limit", 4), ("out", 8)),
 }
 
 
@@ -92,7 +101,36 @@ def _rows() -> list[Kernel]:
     ]
 
 
-KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in _rows()}
+FMA_BLOCKS = (128, 256, 512)
+"""Threads a block in the contraction study: the block size moved the blog's gap (B5)."""
+
+# language -> (source, {program: entry}); `mandelbrot-u32` is C++ with Rust's unsigned integers, the variable that the
+# blog left open (B14).
+FMA_SOURCES: dict[str, tuple[str, dict[str, str]]] = {
+    "cuda": ("cuda/fma/study.cu", {"saxpy": "saxpy", "mandelbrot": "mandelbrot", "mandelbrot-u32": "mandelbrot_u32"}),
+}
+
+
+def _fma_rows() -> list[Kernel]:
+    """Every program of the contraction study: default and off, at three block sizes."""
+    return [
+        Kernel(
+            f"{language}/fma/{program}-{'default' if contract else 'off'}-b{block}",
+            source,
+            entry,
+            threads=block,
+            points=block,
+            matrix=False,
+            contract=contract,
+        )
+        for language, (source, programs) in FMA_SOURCES.items()
+        for program, entry in programs.items()
+        for contract in (True, False)
+        for block in FMA_BLOCKS
+    ]
+
+
+KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (*_rows(), *_fma_rows())}
 
 
 @dataclass(frozen=True)
