@@ -5,11 +5,11 @@ One toolkit serves every arm: the wheels' (pinned) unless CUDA_HOME names anothe
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -67,12 +67,17 @@ def program_version(program: Path | str, *, option: str = "--version") -> str:
     return done.stdout + done.stderr if done.returncode == 0 else ""
 
 
+def _package_folders(name: str) -> list[Path]:
+    """Folders of an installed package, found without importing it, wherever on sys.path it stands."""
+    spec = importlib.util.find_spec(name)
+    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec is not None else []
+
+
 def wheel_root() -> Path | None:
     """The toolkit that the CUDA wheels of this interpreter make up, complete or not."""
-    for key in ("purelib", "platlib"):
-        root = Path(sysconfig.get_path(key)) / "nvidia" / "cu13"
-        if (root / "bin" / "nvcc").exists():
-            return root
+    for folder in _package_folders("nvidia"):
+        if (folder / "cu13" / "bin" / "nvcc").exists():
+            return folder / "cu13"
     return None
 
 
@@ -141,10 +146,10 @@ class Program:
 
 def triton_tools() -> dict[str, Path]:
     """Programs that the Triton wheel carries (its ptxas is the control `@bundled`), {} without Triton."""
-    for key in ("purelib", "platlib"):
-        folder = Path(sysconfig.get_path(key)) / "triton" / "backends" / "nvidia" / "bin"
-        if folder.is_dir():
-            return {path.name: path for path in sorted(folder.iterdir())}
+    for folder in _package_folders("triton"):
+        programs = folder / "backends" / "nvidia" / "bin"
+        if programs.is_dir():
+            return {path.name: path for path in sorted(programs.iterdir())}
     return {}
 
 

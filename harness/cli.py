@@ -1,0 +1,268 @@
+"""The `irr` program: Invoke with the command line that contract.md promises.
+
+Plain Invoke exits 1 on wrong use, has no optional positional arguments and prints tracebacks; scripts that call irr
+rely on its exit codes and on one or two lines of error. Tasks stay ordinary Invoke tasks, so `invoke TASK` works too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+try:
+    from invoke.collection import Collection
+    from invoke.exceptions import Exit, ParseError, UnexpectedExit
+    from invoke.program import Program
+except ModuleNotFoundError as error:
+    if error.name != "invoke":
+        raise
+    # IRR_PYTHON's environment is used as it is, and may be without it.
+    print(
+        f"irr: {sys.executable} has no package 'invoke'\n  put it there, or its wheel on PYTHONPATH, or run ./irr without IRR_PYTHON",
+        file=sys.stderr,
+    )
+    sys.exit(1)
+
+from harness import __version__
+from harness.environment import cache_root, prepare_environment
+from harness.errors import IrrError, UsageError
+
+STOPPED_BY_INTERRUPT = 130
+STOPPED_BY_TERM = 143
+BROKEN_PIPE = 141
+
+PASS_THROUGH = {"test": "args"}
+"""Tasks whose words all go to another program, as one option."""
+
+
+def print_json(value: Any) -> None:
+    """One strict JSON document on stdout: no NaN, which most readers reject."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def say(text: str) -> None:
+    """Progress, on stderr, so that stdout holds the result alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _close(word: str, known: list[str]) -> str:
+    match = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {match[0]}? " if match else ""
+
+
+def canonical(argv: list[str], contexts: dict[str, Any], positionals: dict[str, tuple[str, ...]]) -> list[str]:
+    """The words after the program's name as Invoke can parse them.
+
+    Positional arguments become the options of the same name (a name ending in * takes all that are left), so that
+    they can be optional and repeated; what is wrong is said here, in one line.
+
+    Args:
+        argv: words after the program's name.
+        contexts: Invoke's parser context of each task, by name.
+        positionals: positional arguments of each task; in brackets: may be left out.
+
+    Raises:
+        UsageError: unknown task or option, an option without its value, too few or too many arguments.
+    """
+    if not argv or argv[0].startswith("-"):
+        return argv
+    task, words = argv[0], argv[1:]
+    if task not in contexts:
+        names = sorted(contexts)
+        raise UsageError(f"no task is named {task!r}", f"{_close(task, names)}tasks: {', '.join(names)}")
+    if task in PASS_THROUGH and not {"--help", "-h"} & set(words):
+        # The space keeps Invoke from reading the first word as an option of its own.
+        return [task, f"--{PASS_THROUGH[task]}", " " + shlex.join(words)] if words else [task]
+    if {"--help", "-h"} & set(words):
+        return ["--help", task]
+
+    context = contexts[task]
+    flags = sorted(context.flags)
+    options: list[str] = []
+    given: set[str] = set()
+    loose: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word == "--":
+            loose += words[at:]
+            break
+        if not word.startswith("-") or word == "-":
+            loose.append(word)
+            continue
+        name, has_value, value = word.partition("=")
+        if name not in context.flags:
+            raise UsageError(f"{task} has no option {name}", f"{_close(name, flags)}options: {', '.join(flags) or 'none'}")
+        argument = context.flags[name]
+        if argument.takes_value:
+            if not has_value:
+                if at == len(words) or words[at] in context.flags:
+                    raise UsageError(f"{task}: option {name} needs a value")
+                value = words[at]
+                at += 1
+            if name in given and argument.kind is not list:
+                raise UsageError(f"{task}: option {name} is given twice")
+            options += [name, value]
+        elif has_value:
+            raise UsageError(f"{task}: option {name} takes no value")
+        else:
+            options.append(name)
+        given.add(name)
+
+    wanted = positionals.get(task, ())
+    for place in wanted:
+        optional, name = place.startswith("["), place.strip("[]*")
+        flag = f"--{name}"
+        if flag in given:
+            continue
+        taken = loose[:] if "*" in place else loose[:1]
+        loose = loose[len(taken) :]
+        if not taken and not optional:
+            raise UsageError(f"{task} needs {name.upper()}", f"usage: irr {task} {usage(wanted)}".rstrip())
+        for value in taken:
+            options += [flag, value]
+    if loose:
+        raise UsageError(f"{task} takes no argument {loose[0]!r}", f"usage: irr {task} {usage(wanted)}".rstrip())
+    return [task, *options]
+
+
+def usage(places: tuple[str, ...]) -> str:
+    """Positional arguments as a usage line names them."""
+    shown = []
+    for place in places:
+        name = place.strip("[]*").upper() + (" .." if "*" in place else "")
+        shown.append(f"[{name}]" if place.startswith("[") else name)
+    return " ".join([*shown, "[options]"])
+
+
+def _stop(signum: int, frame: Any) -> NoReturn:
+    # SystemExit unwinds like Ctrl-C does, so that a run closes its journal and stays resumable.
+    raise SystemExit(STOPPED_BY_TERM)
+
+
+class IrrProgram(Program):
+    """Invoke's Program with our exit codes and messages."""
+
+    def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
+        """Run one task; see contract for the exit codes."""
+        code = self.main(sys.argv if argv is None else argv)
+        if exit:
+            sys.exit(code)
+
+    def main(self, argv: list[str]) -> int:
+        """Run one task and return its exit code; errors are printed."""
+        try:
+            try:
+                return self._work(argv)
+            finally:
+                # Here, not at interpreter exit, where a closed pipe can no longer be handled.
+                sys.stdout.flush()
+        except IrrError as error:
+            _complain(str(error))
+            return error.exit_code
+        except ParseError as error:
+            _complain(str(error).splitlines()[0])
+            return UsageError.exit_code
+        except Exit as error:
+            if error.message:
+                _complain(error.message)
+            return error.code
+        except UnexpectedExit as error:
+            _complain(f"{error.result.command.split()[0]} failed with exit code {error.result.exited}")
+            return 1
+        except KeyboardInterrupt:
+            _complain("stopped")
+            return STOPPED_BY_INTERRUPT
+        except SystemExit as error:
+            if error.code == STOPPED_BY_TERM:
+                _complain("stopped by SIGTERM")
+            return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        except BrokenPipeError:
+            # The reader has gone (`irr claims | head`): nothing to report, and nobody to report it to.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BROKEN_PIPE
+        except Exception as error:
+            _complain(_unexpected(error))
+            return 1
+
+    def _work(self, argv: list[str]) -> int:
+        import tasks
+
+        self.create_config()
+        contexts = {context.name: context for context in self.namespace.to_contexts()}
+        self.parse_core([argv[0], *canonical(list(argv[1:]), contexts, tasks.POSITIONALS)])
+        self.parse_collection()
+        self.parse_tasks()
+        self.parse_cleanup()
+        self.update_config()
+        self.execute()
+        return 0
+
+    def print_help(self) -> None:
+        """What there is, without Invoke's own options, which nobody needs here."""
+        print("Usage: irr TASK [options]        irr TASK --help        irr --version\n")
+        for name in self.namespace.task_names:
+            summary = (self.namespace[name].__doc__ or "").strip().splitlines()[0]
+            print(f"  {name:<10} {summary}")
+        print("\nExit codes: 0 done, 1 a check failed or something is missing, 2 wrong use, 3 done but data was lost.")
+
+    def print_task_help(self, name: str) -> None:
+        """A task's usage, its text and its options."""
+        import tasks
+
+        task = self.namespace[name]
+        print(f"Usage: irr {name} {usage(tasks.POSITIONALS.get(name, ()))}\n\n{(task.__doc__ or '').strip()}\n")
+        context = next(context for context in self.namespace.to_contexts() if context.name == name)
+        for option, text in context.help_tuples():
+            print(f"  {option:<28} {text or ''}".rstrip())
+
+
+def _complain(text: str) -> None:
+    print(f"irr: {text}", file=sys.stderr, flush=True)
+
+
+def _unexpected(error: Exception) -> str:
+    """Two lines for a mistake of ours (or a full disk): what and where; the traceback goes to a file."""
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith(("harness", "tasks")):
+        return f"package {error.name!r} is missing in {sys.executable}\n  run ./irr without IRR_PYTHON, or install it there"
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    what = f"{what} (at {Path(where.filename).name}:{where.lineno})"
+    try:
+        path = cache_root() / f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    except (OSError, IrrError):
+        return what
+    return f"{what}\n  the details are in {path}"
+
+
+def make_program() -> IrrProgram:
+    """The program with the tasks of tasks.py."""
+    import tasks
+
+    namespace = Collection.from_module(tasks)
+    return IrrProgram(version=__version__, namespace=namespace, name="irr", binary="irr")
+
+
+def main() -> None:
+    """Entry point of `irr`, and of `invoke` in the image."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        prepare_environment()
+    except IrrError as error:
+        _complain(str(error))
+        sys.exit(error.exit_code)
+    make_program().run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,358 @@
+"""Tasks of irr: parse, call the harness, print. `./irr TASK`, or `invoke TASK` where the environment is given.
+
+Each task imports what it needs inside: another task's slow or missing part must not hurt it, and help stays fast.
+"""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from invoke.exceptions import Exit
+from invoke.tasks import task as invoke_task
+
+from harness.environment import ROOT, ensure_system, prepare_environment
+from harness.errors import IrrError, UsageError
+
+POSITIONALS: dict[str, tuple[str, ...]] = {
+    "resume": ("archive",),
+    "fuse": ("points",),
+    "mesh": ("volume",),
+    "verify": ("archive",),
+    "report": ("archive",),
+    "pack": ("archive*",),
+    "data": ("[folder]",),
+    "compare": ("first", "second"),
+}
+"""Positional arguments of each task; in brackets: may be left out; *: one or more. Plain Invoke knows only the
+required ones, so there the others are options of the same name."""
+
+
+def task(**options: Any) -> Callable[[Callable[..., None]], Any]:
+    """Invoke's task; a failure of ours becomes an exit code and a message under plain Invoke too."""
+
+    def wrap(function: Callable[..., None]) -> Any:
+        @functools.wraps(function)
+        def body(*args: Any, **kwargs: Any) -> None:
+            prepare_environment()
+            try:
+                function(*args, **kwargs)
+            except IrrError as error:
+                raise Exit(str(error), error.exit_code) from error
+
+        places = POSITIONALS.get(function.__name__, ())
+        needed = [place for place in places if not place.startswith("[") and "*" not in place]
+        # No automatic one-letter options: which letter they get depends on the order of the others.
+        return invoke_task(positional=needed, auto_shortflags=False, **options)(body)
+
+    return wrap
+
+
+def _number(kind: type, value: str | None, option: str, minimum: float) -> Any:
+    """An option's number of this kind, or None where the option is not given."""
+    if value is None:
+        return None
+    try:
+        number = kind(value)
+    except ValueError:
+        number = None
+    # Written so that NaN is refused too.
+    if number is None or not number >= minimum or number == float("inf"):
+        wanted = "a whole number" if kind is int else "a number"
+        raise UsageError(f"{option} {value}: {wanted} of at least {minimum} is needed")
+    return number
+
+
+def _needed(value: str | None, option: str) -> str:
+    if not value:
+        raise UsageError(f"option {option} is needed")
+    return value
+
+
+def _architectures(values: list[str]) -> list[int] | None:
+    """Compute capabilities such as 90 (also sm_90, and several in one option: 80,90); None for the default ones."""
+    chosen = []
+    for word in ",".join(values).split(","):
+        digits = word.strip().removeprefix("sm_")
+        if not digits:
+            continue
+        if not digits.isdigit() or not 50 <= int(digits) <= 999:
+            raise UsageError(f"--arch {word}: a compute capability such as 90 is needed")
+        chosen.append(int(digits))
+    return list(dict.fromkeys(chosen)) or None
+
+
+ARMS = "arms or globs of kernel names, separated by commas; all where it is left out"
+CELLS = "globs of cell names, separated by commas"
+JSON = "one JSON document on stdout, progress on stderr"
+
+
+@task()
+def setup(c: Any) -> None:
+    """Make the environment: the venv (the bootstrap has made it when this runs) and missing system packages."""
+    ensure_system(("setup",))
+
+
+@task(help={"strict": "exit 1 if anything is missing", "json": JSON})
+def doctor(c: Any, strict: bool = False, json: bool = False) -> None:
+    """Every tool, driver, device and limit, found or not, with the cure."""
+    from harness import doctor as doctor_module
+    from harness.cli import print_json
+
+    findings = doctor_module.examine()
+    if json:
+        print_json(findings)
+    else:
+        print(doctor_module.as_text(findings))
+    if strict and findings["problems"]:
+        raise IrrError(f"{len(findings['problems'])} problems, listed above")
+
+
+@task(iterable=["arch"], help={"arch": "compute capability, as 90; repeatable", "arms": ARMS})
+def build(c: Any, arch: list[str], arms: str | None = None) -> None:
+    """Build kernels to build/sm_XX/ as cubin and manifest, without a GPU."""
+    from harness.build.build import build_all
+
+    build_all(_architectures(arch), arms)
+
+
+@task(help={"arms": ARMS, "json": JSON})
+def gate(c: Any, arms: str | None = None, json: bool = False) -> None:
+    """Correctness tiers on this machine: host build, interpreter, and the GPU where there is one."""
+    from harness.cli import print_json
+    from harness.gates.run import run_gates
+
+    outcome = run_gates(arms)
+    print_json(outcome) if json else print(outcome)
+
+
+@task(
+    help={
+        "quick": "base, pts-20k, plane-320k, serial, 5 rounds, one pass, under 60 s; marked quick",
+        "require-gpu": "fail where there is no GPU",
+        "passes": "passes a device (3)",
+        "devices": "all, or UUIDs separated by commas; the first device where it is left out",
+        "cells": CELLS,
+        "arms": ARMS,
+        "allow-missing": "go on without arms that cannot be built here",
+        "allow-shared": "use a device that others use; recorded in the archive",
+        "lock-clocks": "lock the clocks while timing; never on a machine that others share",
+        "out": "folder of the archive; results/ where it is left out",
+    }
+)
+def reproduce(
+    c: Any,
+    quick: bool = False,
+    require_gpu: bool = False,
+    passes: str | None = None,
+    devices: str | None = None,
+    cells: str | None = None,
+    arms: str | None = None,
+    allow_missing: bool = False,
+    allow_shared: bool = False,
+    lock_clocks: bool = False,
+    out: str | None = None,
+) -> None:
+    """The whole job: build, gates, timing, archive, claims, page; last line `archive: PATH`."""
+    from harness.measure.reproduce import reproduce as run
+
+    archive = run(
+        quick=quick,
+        require_gpu=require_gpu,
+        passes=_number(int, passes, "--passes", 1),
+        devices=devices,
+        cells=cells,
+        arms=arms,
+        allow_missing=allow_missing,
+        allow_shared=allow_shared,
+        lock_clocks=lock_clocks,
+        out=Path(out) if out else None,
+    )
+    print(f"archive: {archive}")
+
+
+@task(help={"archive": "folder of the run that was stopped"})
+def resume(c: Any, archive: str) -> None:
+    """Go on with a run that was stopped; whole passes are kept."""
+    from harness.measure.reproduce import resume as run
+
+    print(f"archive: {run(Path(archive))}")
+
+
+@task(
+    help={
+        "points": ".npz or folder with points, colours and camera",
+        "arm": "who fuses: cpu, triton-while, cuda ...",
+        "voxel": "voxel edge, metres",
+        "pool": "blocks in the pool; 1.25 x the exact count where it is left out",
+        "table": "table slots, a power of two",
+        "cap": "weight cap, 0 = off",
+        "interpret": "run a Triton arm in its interpreter, without a GPU",
+        "out": "the .npz to write",
+    }
+)
+def fuse(
+    c: Any,
+    points: str,
+    arm: str | None = None,
+    voxel: str = "0.01",
+    pool: str | None = None,
+    table: str | None = None,
+    cap: str = "0",
+    interpret: bool = False,
+    out: str | None = None,
+) -> None:
+    """Fuse points of your own with any arm."""
+    from harness.fusing import fuse_file
+
+    slots = _number(int, table, "--table", 1)
+    if slots is not None and slots & (slots - 1):
+        raise UsageError(f"--table {table}: a power of two is needed")
+    edge = _number(float, voxel, "--voxel", 0)
+    if not edge:
+        raise UsageError(f"--voxel {voxel}: a length above 0 is needed")
+    fuse_file(
+        Path(points),
+        arm=_needed(arm, "--arm"),
+        voxel=edge,
+        pool=_number(int, pool, "--pool", 1),
+        table=slots,
+        cap=_number(float, cap, "--cap", 0),
+        interpret=interpret,
+        out=Path(_needed(out, "--out")),
+    )
+
+
+@task(help={"volume": ".npz that fuse wrote", "out": "the .ply to write"})
+def mesh(c: Any, volume: str, out: str | None = None) -> None:
+    """Extract the surface of a fused volume."""
+    from harness.fusing import mesh_file
+
+    mesh_file(Path(volume), out=Path(_needed(out, "--out")))
+
+
+@task(help={"size": "pixels an edge", "iterations": "limit of the iteration", "json": JSON})
+def fma(c: Any, size: str = "4096", iterations: str = "500", json: bool = False) -> None:
+    """The compiler-contraction study."""
+    from harness.cli import print_json
+    from harness.fma import study
+
+    outcome = study.run(_number(int, size, "--size", 1), _number(int, iterations, "--iterations", 1))
+    print_json(outcome) if json else print(study.as_text(outcome))
+
+
+@task(help={"cells": CELLS})
+def counters(c: Any, cells: str | None = None) -> None:
+    """Nsight Compute counters of the matrix kernels."""
+    from harness.measure.counters import run
+
+    run(cells)
+
+
+@task(help={"archive": "folder or .tar.zst"})
+def verify(c: Any, archive: str) -> None:
+    """Checksums, schema, and the derived files derived again."""
+    from harness.report.verify import verify as run
+
+    print(run(Path(archive)))
+
+
+@task(help={"archive": "one archive; all of results/ where it is left out", "json": JSON})
+def claims(c: Any, archive: str | None = None, json: bool = False) -> None:
+    """Every claim of the seeds with its verdict."""
+    from harness.claims import evaluate
+    from harness.cli import print_json
+
+    verdicts = evaluate.evaluate(Path(archive) if archive else None)
+    print_json(verdicts) if json else print(evaluate.as_text(verdicts))
+
+
+@task(help={"archive": "folder of a run"})
+def report(c: Any, archive: str) -> None:
+    """Tables, figures and report.html of an archive."""
+    from harness.report.page import report as run
+
+    print(run(Path(archive)))
+
+
+@task(iterable=["archive"], help={"archive": "folders of runs", "out": "the .tar.zst to write"})
+def pack(c: Any, archive: list[str], out: str | None = None) -> None:
+    """The publication bundle, reproducible byte for byte."""
+    from harness.archive.pack import pack as run
+
+    if not archive:
+        raise UsageError("pack needs ARCHIVE", "usage: irr pack ARCHIVE .. --out BUNDLE.tar.zst")
+    print(run([Path(path) for path in archive], Path(_needed(out, "--out"))))
+
+
+@task(help={"folder": "folder with the frames"})
+def data(c: Any, folder: str | None = None) -> None:
+    """Where real frames come from, their checksums, and what is here."""
+    from harness.workload.frames import describe
+
+    print(describe(Path(folder) if folder else None))
+
+
+@task(help={"first": "an archive", "second": "another", "json": JSON})
+def compare(c: Any, first: str, second: str, json: bool = False) -> None:
+    """Two archives, cell by cell, or a refusal that names what differs."""
+    from harness.archive import compare as comparison
+    from harness.cli import print_json
+
+    outcome = comparison.compare(Path(first), Path(second))
+    print_json(outcome) if json else print(comparison.as_text(outcome))
+
+
+@task(help={"m": "only tests with this marker, as pytest's -m", "args": "more words for pytest"})
+def test(c: Any, m: str | None = None, args: str | None = None) -> None:
+    """The suite; every further word goes to pytest."""
+    ensure_system(("setup", "test"))
+    words = shlex.split(args or "")
+    if m:
+        words = ["-m", m, *words]
+    _call([sys.executable, "-m", "pytest", *words])
+
+
+@task()
+def lint(c: Any) -> None:
+    """Style, types and layers: ruff, pyright, import-linter, and hadolint where there is a Dockerfile."""
+    python = sys.executable
+    checks = [
+        [python, "-m", "ruff", "check", "."],
+        [python, "-m", "ruff", "format", "--check", "."],
+        [python, "-m", "pyright"],
+        [str(Path(python).with_name("lint-imports")), "--no-logo"],
+    ]
+    if (ROOT / "Dockerfile").exists():
+        checks.append([str(Path(python).with_name("hadolint")), "Dockerfile"])
+    failed = [Path(words[2] if words[1] == "-m" else words[0]).name for words in checks if _status(words)]
+    if failed:
+        raise IrrError(f"lint failed: {', '.join(dict.fromkeys(failed))} (said above)")
+
+
+@task()
+def image(c: Any) -> None:
+    """Build and try the container here."""
+    from harness.image import build_and_try
+
+    print(build_and_try())
+
+
+def _status(words: list[str]) -> int:
+    import subprocess
+
+    try:
+        return subprocess.run(words, cwd=ROOT).returncode
+    except FileNotFoundError:
+        raise IrrError(f"{Path(words[0]).name} is not installed", "remove .venv and run ./irr setup") from None
+
+
+def _call(words: list[str]) -> None:
+    """Run a program in the repository; its exit code 0 or 1 is ours, pytest's 'wrong use' (4) is ours too."""
+    code = _status(words)
+    if code:
+        raise Exit("", UsageError.exit_code if code == 4 else 1)
