@@ -62,6 +62,13 @@ class Kernel:
         return self.stage != "fma"
 
     @property
+    def parameters(self) -> tuple[tuple[str, int], ...]:
+        """Declared parameters after the volume, as (name, bytes), the scratch pointer included."""
+        keys = (f"{self.stage}/{self.variant}", f"{self.stage}/{self.variant.split('-')[0]}", self.stage)
+        declared = next(PARAMETERS[key] for key in keys if key in PARAMETERS)
+        return (*declared, ("scratch", 8)) if self.scratch else declared
+
+    @property
     def language(self) -> str:
         return self.name.split("/")[0]
 
@@ -79,11 +86,15 @@ class Kernel:
         return self.name.replace("/", "--")
 
 
-# stage -> parameters after the volume, as (name, bytes); the volume itself and a Triton kernel's trailing nulls are
+# stage, or stage/variant where one variant differs -> parameters after the volume, as (name, bytes); the volume itself and a Triton kernel's trailing nulls are
 # the builder's business. Order: volume, points, [colours], n, cx, cy, cz, [scratch].
 PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
     "allocate": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
     "update": (("points", 8), ("colors", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
+    "extract": (("vertices", 8), ("colors", 8), ("n", 4), ("triangles", 8)),
+    "floor": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
+    "floor/atomics": (("offsets", 8), ("n", 4)),
+    "floor/record": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4), ("offsets", 8)),
     "fma/saxpy": (("n", 4), ("a", 4), ("x", 8), ("y", 8)),
     "fma/mandelbrot": (("width", 4), ("height", 4), ("limit", 4), ("out", 8)),
 }
@@ -98,6 +109,7 @@ def _rows() -> list[Kernel]:
         Kernel("cuda/floor/null", "cuda/probes/null.cu", "floor_null", host=True),
         Kernel("cuda/floor/geometry", "cuda/probes/geometry.cu", "floor_geometry", host=True),
         Kernel("cuda/floor/atomics", "cuda/probes/atomics.cu", "floor_atomics", host=True),
+        Kernel("cuda/floor/record", "cuda/probes/record.cu", "record_offsets", host=True, matrix=False),
     ]
 
 

@@ -66,11 +66,18 @@ GENERATED = "generated from harness/workload/volume.py: change the table there"
 
 
 def cpp_header() -> str:
-    """The C++ header: Entry, Volume, and the layout array the ABI check reads back from a cubin."""
+    """The C++ header: Entry, Volume, and IRR_VOLUME_LAYOUT, the numbers the ABI check reads back from a cubin.
+
+    The numbers: size of Entry, size of Volume, then offset and size of every field, in the order of FIELDS.
+    """
     lines = [f"// {GENERATED}", "#pragma once", "", "struct __align__(16) Entry {"]
     lines += ["  long long key;", "  int index;", "  int pad;", "};", "", "struct Volume {"]
     lines += [f"  {field.cpp} {field.name};  // {field.meaning}" for field in FIELDS]
-    return "\n".join([*lines, "};", ""])
+    lines += ["};", "", "// Size of Entry, size of Volume, then offset and size of every field."]
+    numbers = ["sizeof(Entry)", "sizeof(Volume)"]
+    numbers += [text for f in FIELDS for text in (f"offsetof(Volume, {f.name})", f"sizeof(Volume::{f.name})")]
+    lines += ["#define IRR_VOLUME_LAYOUT \\", *(f"  {number}, \\" for number in numbers[:-1]), f"  {numbers[-1]}"]
+    return "\n".join([*lines, ""])
 
 
 def rust_source() -> str:
