@@ -101,7 +101,9 @@ def canonical(argv: list[str], contexts: dict[str, Any], positionals: dict[str, 
             continue
         name, has_value, value = word.partition("=")
         if name not in context.flags:
-            raise UsageError(f"{task} has no option {name}", f"{_close(name, flags)}options: {', '.join(flags) or 'none'}")
+            raise UsageError(
+                f"{task} has no option {name}", f"{_close(name, flags)}options: {', '.join(flags) or 'none'}"
+            )
         argument = context.flags[name]
         if argument.takes_value:
             if not has_value:
@@ -198,8 +200,9 @@ class IrrProgram(Program):
         import tasks
 
         self.create_config()
-        contexts = {context.name: context for context in self.namespace.to_contexts()}
-        self.parse_core([argv[0], *canonical(list(argv[1:]), contexts, tasks.POSITIONALS)])
+        # Kept for the help too: a task hands its help texts out only once.
+        self.contexts = {context.name: context for context in self.namespace.to_contexts()}
+        self.parse_core([argv[0], *canonical(list(argv[1:]), self.contexts, tasks.POSITIONALS)])
         self.parse_collection()
         self.parse_tasks()
         self.parse_cleanup()
@@ -221,9 +224,11 @@ class IrrProgram(Program):
 
         task = self.namespace[name]
         print(f"Usage: irr {name} {usage(tasks.POSITIONALS.get(name, ()))}\n\n{(task.__doc__ or '').strip()}\n")
-        context = next(context for context in self.namespace.to_contexts() if context.name == name)
-        for option, text in context.help_tuples():
-            print(f"  {option:<28} {text or ''}".rstrip())
+        places = {f"--{place.strip('[]*')}" for place in tasks.POSITIONALS.get(name, ())}
+        for option, text in self.contexts[name].help_tuples():
+            bare = option.split("=")[0]
+            shown = bare.removeprefix("--").upper() if bare in places else option
+            print(f"  {shown:<24} {text or ''}".rstrip())
 
 
 def _complain(text: str) -> None:

@@ -60,7 +60,12 @@ def program_version(program: Path | str, *, option: str = "--version") -> str:
     """What a program says of itself; "" if it does not run."""
     try:
         done = subprocess.run(
-            [str(program), option], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, errors="replace"
+            [str(program), option],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            errors="replace",
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -156,6 +161,20 @@ def triton_tools() -> dict[str, Path]:
 def triton_environment(toolkit: Toolkit) -> dict[str, str]:
     """Variables that make Triton use the toolkit's ptxas; sm_100 and up have a variable of their own."""
     return {"TRITON_PTXAS_PATH": str(toolkit.ptxas), "TRITON_PTXAS_BLACKWELL_PATH": str(toolkit.ptxas)}
+
+
+def find_tool(name: str, env: Mapping[str, str] | None = None) -> Path | None:
+    """A program of NVIDIA's that is no part of the wheels (ncu, compute-sanitizer), also where it is not on PATH."""
+    env = os.environ if env is None else env
+    on_path = shutil.which(name, path=env.get("PATH"))
+    if on_path is not None:
+        return Path(on_path)
+    roots = [Path(root) for root in (env.get("CUDA_HOME", "").strip(), "/usr/local/cuda") if root]
+    places = [root / "bin" / name for root in roots]
+    # Nsight Compute's own packages: a folder a version, the newest first.
+    folders = Path("/opt/nvidia/nsight-compute").glob("*/")
+    places += [folder / name for folder in sorted(folders, key=lambda path: version_key(path.name), reverse=True)]
+    return next((place for place in places if os.access(place, os.X_OK) and place.is_file()), None)
 
 
 def find_host_compiler(env: Mapping[str, str] | None = None) -> Program:
