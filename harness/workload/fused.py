@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,10 +45,11 @@ class Fused:
 
     def save(self, path: Path) -> None:
         """Write the .npz; the file appears whole or not at all."""
+        values: dict[str, Any] = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
         part = path.with_name(path.name + ".part")
         try:
             with part.open("wb") as stream:
-                np.savez_compressed(stream, **{f.name: np.asarray(getattr(self, f.name)) for f in fields(self)})
+                np.savez_compressed(stream, allow_pickle=False, **values)
             part.replace(path)
         except OSError as error:
             part.unlink(missing_ok=True)
@@ -71,7 +73,9 @@ class Fused:
         if any(values[name].shape != shape for name in VOXEL_FIELDS):
             raise IrrError(f"{path} is not a fused volume: its voxel arrays are not {shape}")
         scalars = {name: values[name][()] for name in ("voxel", "truncation", "cap", "steps")}
-        counters = {name: int(values[name]) for name in ("lost_blocks", "failed_inserts", "dropped_points", "skipped_points")}
+        counters = {
+            name: int(values[name]) for name in ("lost_blocks", "failed_inserts", "dropped_points", "skipped_points")
+        }
         return Fused(**{**values, **scalars, **counters, "arm": str(values["arm"])})
 
 

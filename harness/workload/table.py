@@ -9,7 +9,7 @@ from harness.workload.volume import HASH_MULTIPLIERS, KEY_BIAS
 
 def pack(blocks: np.ndarray) -> np.ndarray:
     """Keys (m,) i64 of block coordinates (m, 3) i32, each within -2^20 .. 2^20 - 1."""
-    x, y, z = (np.asarray(blocks, np.int64).T + KEY_BIAS)
+    x, y, z = np.asarray(blocks, np.int64).T + KEY_BIAS
     return (x << 42) | (y << 21) | z
 
 

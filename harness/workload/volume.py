@@ -8,6 +8,7 @@ to Triton kernels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -41,7 +42,9 @@ FIELDS: tuple[Field, ...] = (
     Field("mask", "unsigned int", "u32", "i32", "<u4", "table size - 1, a power of two less one"),
     Field("capacity", "int", "i32", "i32", "<i4", "blocks in the pool"),
     Field("count", "int*", "*mut i32", "*i32", "<u8", "blocks built"),
-    Field("failed_inserts", "unsigned long long*", "*mut u64", "*i64", "<u8", "winners beyond the pool, exhausted probes"),
+    Field(
+        "failed_inserts", "unsigned long long*", "*mut u64", "*i64", "<u8", "winners beyond the pool, exhausted probes"
+    ),
     Field("dropped_points", "unsigned long long*", "*mut u64", "*i64", "<u8", "update samples that found no index"),
     Field("coords", "int*", "*mut i32", "*i32", "<u8", "block coordinates, three a block"),
     Field("tsdf", "float*", "*mut f32", "*fp32", "<u8", "sum of clamp(sdf / trunc, -1, 1)"),
@@ -87,7 +90,10 @@ def rust_source() -> str:
     lines += ["#[repr(C)]", "#[derive(Clone, Copy)]", "pub struct Volume {"]
     for field in FIELDS:
         lines += [f"    /// {field.meaning}", f"    pub {field.name}: {field.rust},"]
-    return "\n".join([*lines, "}", ""])
+    lines += ["}", "", "/// Byte offset of every field, in order: what the ABI check reads back from a built kernel."]
+    lines += [f"pub const VOLUME_LAYOUT: [u32; {len(FIELDS)}] = ["]
+    lines += [f"    core::mem::offset_of!(Volume, {field.name}) as u32," for field in FIELDS]
+    return "\n".join([*lines, "];", ""])
 
 
 def table_size(capacity: int) -> int:
@@ -174,4 +180,4 @@ class VolumeConfig:
         value = np.zeros((), VOLUME_DTYPE)
         for name, scalar in {**pointers, **self.scalars()}.items():
             value[name] = scalar
-        return value[()]
+        return cast(np.void, value[()])

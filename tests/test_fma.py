@@ -1,0 +1,124 @@
+"""The contraction study without a GPU: the emulation, the comparison that can fail, the loop parser."""
+
+import numpy as np
+import pytest
+
+from harness.build.emulation import PATTERNS, check_object_code, fused_operations, load_emulation
+from harness.build.loops import floating_loop, loops
+from harness.errors import IrrError
+from harness.gates.images import compare_images, detects, image_hash, plane_axes, plant_one_ulp
+
+LIMIT = 200
+
+
+@pytest.fixture(scope="module")
+def emulation(tmp_path_factory):
+    return load_emulation(tmp_path_factory.mktemp("fma"))
+
+
+def numpy_image(size: int, limit: int) -> np.ndarray:
+    """The strict image by another route: whole-plane NumPy float32, one rounding an operation."""
+    cx, cy = (axis.astype(np.float32) for axis in plane_axes(size))
+    cx, cy = np.broadcast_arrays(cx[None, :], cy[:, None])
+    zx, zy = np.zeros_like(cx), np.zeros_like(cx)
+    n = np.zeros(cx.shape, np.int32)
+    alive = np.ones(cx.shape, bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(limit):
+            alive &= zx * zx + zy * zy <= np.float32(4)
+            n += alive
+            zx, zy = zx * zx - zy * zy + cx, np.float32(2) * zx * zy + cy
+    return n
+
+
+def test_strict_equals_numpy(emulation):
+    # 97 is no multiple of the vector width: the last lanes of a row must not leak.
+    assert np.array_equal(emulation.image("strict", 97, LIMIT), numpy_image(97, LIMIT))
+
+
+def test_threads_do_not_change_an_image(emulation):
+    assert image_hash(emulation.image("oxide", 64, LIMIT, 1)) == image_hash(emulation.image("oxide", 64, LIMIT, 7))
+
+
+def test_fusing_the_escape_test_moves_no_pixel_and_the_difference_does(emulation):
+    images = {name: emulation.image(name, 512, LIMIT) for name in PATTERNS}
+    for name in ("nvcc", "oxide"):
+        assert compare_images(images[name], images[f"{name}+escape"], LIMIT).pixels == 0
+    assert compare_images(images["strict"], images["nvcc"], LIMIT).pixels > 0
+    assert compare_images(images["nvcc"], images["oxide"], LIMIT).pixels > 0
+
+
+def test_object_code_check_refuses_a_library_that_fuses_on_its_own(emulation):
+    check_object_code(emulation.fused)
+    with pytest.raises(IrrError, match="fuses"):
+        check_object_code({**emulation.fused, "strict": 1})
+    with pytest.raises(IrrError, match="fuses"):
+        check_object_code(dict.fromkeys(PATTERNS, 0))
+    with pytest.raises(IrrError, match="row_strict"):
+        fused_operations("nothing here")
+
+
+def test_a_comparison_sees_one_ulp_in_one_pixel(emulation):
+    strict, nvcc = (emulation.image(name, 512, LIMIT) for name in ("strict", "nvcc"))
+    planted, _ = plant_one_ulp(strict, np.argwhere(strict != nvcc), emulation.escape_time, LIMIT)
+    assert detects(nvcc, strict, planted, LIMIT)
+    assert not detects(nvcc, strict, strict, LIMIT)
+
+
+def test_one_ulp_cannot_be_planted_where_nothing_moves(emulation):
+    image = emulation.image("strict", 64, 1)
+    with pytest.raises(IrrError, match="one ulp"):
+        plant_one_ulp(image, np.array([[0, 0], [5, 5]]), emulation.escape_time, 1)
+
+
+def test_empty_and_unlike_images_are_refused():
+    empty = np.zeros((0, 0), np.int32)
+    with pytest.raises(IrrError):
+        compare_images(empty, empty, 1)
+    with pytest.raises(IrrError):
+        compare_images(np.zeros((2, 2), np.int32), np.zeros((2, 3), np.int32), 1)
+
+
+def test_difference_numbers():
+    a = np.array([[1, 5], [5, 3]], np.int32)
+    b = np.array([[1, 2], [5, 5]], np.int32)
+    assert compare_images(a, b, 5).as_json() == {"pixels": 2, "max": 3, "class": 2, "net": -1}
+
+
+SASS = """
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+.L_x_1:
+        /*0010*/                   FADD R0, R3, -R0 ;
+        /*0020*/                   FFMA R7, R3, R7, R9 ;
+        /*0030*/                   FMUL R3, R3, R3 ;
+        /*0040*/                   IADD3 R2, R2, 0x1, RZ ;
+        /*0050*/              @!P0 BRA P1, `(.L_x_1) ;
+        /*0060*/                   EXIT ;
+.L_x_2:
+        /*0070*/                   BRA `(.L_x_2);
+        /*0080*/                   NOP;
+"""
+
+PTX = """
+.visible .entry mandelbrot(.param .u32 p)
+{
+$L__BB0_2:
+	mul.f32 	%f1, %f2, %f2;
+	fma.rn.f32 	%f3, %f1, %f2, %f4;
+	mul.rn.f32 	%f5, %f2, %f2;
+	add.s32 	%r1, %r1, 1;
+	@%p1 bra 	$L__BB0_2;
+	ret;
+}
+"""
+
+
+def test_loops_of_sass_and_ptx():
+    assert [loop.label for loop in loops(SASS)] == [".L_x_1"]
+    loop = floating_loop(SASS)
+    assert loop is not None
+    assert (len(loop.instructions), loop.fused, loop.floating, loop.branches) == (5, 1, 3, 1)
+    loop = floating_loop(PTX)
+    assert loop is not None
+    assert (len(loop.instructions), loop.fused, loop.floating, loop.may_fuse, loop.branches) == (5, 1, 3, 1, 1)
+    assert floating_loop("") is None
