@@ -228,7 +228,13 @@ class Fingerprint(msgspec.Struct, kw_only=True):
 
 
 class Gate(msgspec.Struct, kw_only=True):
-    """One gate's outcome. `compared` is how many things it compared: none is a failure, never a pass."""
+    """One gate's outcome. `compared` is how many things it compared: none is a failure, never a pass.
+
+    Attributes:
+        subject: as the gate says it, `arm on cell` or `arm against arm on cell`.
+        arm: the arm judged, blank between arms. place: `host`, `gpu`, `interpreter` or `library`.
+        when: `before` or `after` timing, blank where nothing was timed.
+    """
 
     gate: str
     tier: str
@@ -237,10 +243,43 @@ class Gate(msgspec.Struct, kw_only=True):
     compared: int
     detail: dict[str, Any] = {}
     message: str = ""
+    skipped: str | None = None
+    arm: str = ""
+    place: str = ""
     cell: str = ""
     when: str = ""
     pass_number: int | None = msgspec.field(name="pass", default=None)
     device_uuid: str | None = None
+
+
+def gate_record(
+    result: Mapping[str, Any],
+    *,
+    arm: str,
+    place: str,
+    cell: str,
+    when: str = "",
+    pass_number: int | None = None,
+    device_uuid: str | None = None,
+) -> Gate:
+    """A row of gates.json from what a gate hands over (`GateResult.to_json()`, whose `pass` says whether it passed;
+    here `pass` is the number of the pass, as everywhere in an archive, and `ok` says whether it passed)."""
+    return Gate(
+        gate=result["gate"],
+        tier=result["tier"],
+        subject=result["subject"],
+        ok=bool(result["pass"]),
+        compared=int(result["compared"]),
+        detail=dict(result.get("detail") or {}),
+        message=result.get("message", ""),
+        skipped=result.get("skipped"),
+        arm=arm,
+        place=place,
+        cell=cell,
+        when=when,
+        pass_number=pass_number,
+        device_uuid=device_uuid,
+    )
 
 
 class Evidence(msgspec.Struct, kw_only=True):
@@ -255,12 +294,18 @@ class Evidence(msgspec.Struct, kw_only=True):
 # ------------------------------------------------------------------------------------------------------ strict JSON
 
 
+def _as_dict(value: msgspec.Struct) -> dict[str, Any]:
+    """One level only: what lies inside may be NumPy, which msgspec does not take."""
+    names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+    return {encoded: getattr(value, name) for name, encoded in names}
+
+
 def _clean(value: Any, path: str, lost: list[dict[str, str]]) -> Any:
     """`value` in plain JSON types; what is no finite number becomes None and is noted in `lost`."""
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, msgspec.Struct):
-        return _clean(msgspec.to_builtins(value), path, lost)
+        return _clean(_as_dict(value), path, lost)
     if isinstance(value, int):
         return value
     if isinstance(value, float):
@@ -282,7 +327,7 @@ def strict(document: Any) -> Any:
     """The document in plain JSON types. A number that is NaN or infinite becomes null, and the object at the top (each
     object, where the document is a list) says so in its `nulls`: [{"field", "why"}]."""
     if isinstance(document, msgspec.Struct):
-        document = msgspec.to_builtins(document)
+        document = _as_dict(document)
     if isinstance(document, (list, tuple)):
         return [strict(item) if isinstance(item, (Mapping, msgspec.Struct)) else _clean_bare(item) for item in document]
     if not isinstance(document, Mapping):

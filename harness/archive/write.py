@@ -191,6 +191,8 @@ class ArchiveWriter:
         missing = [name for name in ("fingerprint.json", "gates.json", "samples.csv") if not (self.raw / name).is_file()]
         if missing:
             raise IrrError(f"{self.root} cannot be finished: raw/{missing[0]} was not written")
+        for part in self.raw.rglob("*.part"):
+            part.unlink()  # of a writer that was killed
         self.run(msgspec.structs.replace(run, state="complete"))
         write_whole(self.root / SUMS, sums_text(self.root).encode())
         self.journal.path.unlink(missing_ok=True)
