@@ -94,7 +94,7 @@ PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
     "extract": (("vertices", 8), ("colors", 8), ("n", 4), ("triangles", 8)),
     "floor": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
     "floor/atomics": (("offsets", 8), ("n", 4)),
-    "floor/record": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4), ("offsets", 8)),
+    "floor/record": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4), ("recorded", 8)),
     "fma/saxpy": (("n", 4), ("a", 4), ("x", 8), ("y", 8)),
     "fma/mandelbrot": (("width", 4), ("height", 4), ("limit", 4), ("out", 8)),
 }
@@ -110,6 +110,23 @@ def _rows() -> list[Kernel]:
         Kernel("cuda/floor/geometry", "cuda/probes/geometry.cu", "floor_geometry", host=True),
         Kernel("cuda/floor/atomics", "cuda/probes/atomics.cu", "floor_atomics", host=True),
         Kernel("cuda/floor/record", "cuda/probes/record.cu", "record_offsets", host=True, matrix=False),
+    ]
+
+
+def _triton_rows() -> list[Kernel]:
+    """Triton's kernels. A program's points are its lanes, SLOTS is the scratch, WAIT whether it waits."""
+    static, loop = "triton/allocate_static.py", "triton/allocate_while.py"
+    bounded = {"bounded": True, "scratch": SCRATCH_SLOTS}
+    warp = {"threads": 32, "points": 32}
+    return [
+        Kernel("triton/allocate/static8", static, "allocate_static", **bounded, constants={"BOUND": 8}),
+        # slot = lane: every program shares 256 addresses, the paper's first form (P25, P27)
+        Kernel("triton/allocate/static8-s256", static, "allocate_static", bounded=True, scratch=256, constants={"BOUND": 8}),
+        Kernel("triton/allocate/static32", static, "allocate_static", **bounded, constants={"BOUND": 32}, slow_build=True),
+        Kernel("triton/allocate/while", loop, "allocate_while", **warp, waits=True, scratch=SCRATCH_SLOTS),
+        Kernel("triton/allocate/while-nowait", loop, "allocate_while", **warp, scratch=SCRATCH_SLOTS),
+        Kernel("triton/update/static8", "triton/update.py", "update", bounded=True, constants={"BOUND": 8}),
+        Kernel("triton/update/while", "triton/update.py", "update", **warp, constants={"BOUND": 0}),
     ]
 
 
@@ -142,7 +159,7 @@ def _fma_rows() -> list[Kernel]:
     ]
 
 
-KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (*_rows(), *_fma_rows())}
+KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (*_rows(), *_triton_rows(), *_fma_rows())}
 
 
 @dataclass(frozen=True)
@@ -166,6 +183,9 @@ ARMS: dict[str, Arm] = {
         Arm("open3d", None, None, "library"),
         Arm("cpu", "cuda/allocate/plain", "cuda/update/plain", "host"),
         Arm("cuda", "cuda/allocate/plain", "cuda/update/plain"),
+        Arm("triton-update", "cuda/allocate/plain", "triton/update/static8"),
+        Arm("triton", "triton/allocate/static8", "triton/update/static8"),
+        Arm("triton-while", "triton/allocate/while", "triton/update/while"),
     )
 }
 
