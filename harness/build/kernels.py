@@ -121,8 +121,12 @@ def _triton_rows() -> list[Kernel]:
     return [
         Kernel("triton/allocate/static8", static, "allocate_static", **bounded, constants={"BOUND": 8}),
         # slot = lane: every program shares 256 addresses, the paper's first form (P25, P27)
-        Kernel("triton/allocate/static8-s256", static, "allocate_static", bounded=True, scratch=256, constants={"BOUND": 8}),
-        Kernel("triton/allocate/static32", static, "allocate_static", **bounded, constants={"BOUND": 32}, slow_build=True),
+        Kernel(
+            "triton/allocate/static8-s256", static, "allocate_static", bounded=True, scratch=256, constants={"BOUND": 8}
+        ),
+        Kernel(
+            "triton/allocate/static32", static, "allocate_static", **bounded, constants={"BOUND": 32}, slow_build=True
+        ),
         Kernel("triton/allocate/while", loop, "allocate_while", **warp, waits=True, scratch=SCRATCH_SLOTS),
         Kernel("triton/allocate/while-nowait", loop, "allocate_while", **warp, scratch=SCRATCH_SLOTS),
         Kernel("triton/update/static8", "triton/update.py", "update", bounded=True, constants={"BOUND": 8}),
