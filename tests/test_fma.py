@@ -5,8 +5,9 @@ import pytest
 
 from harness.build.emulation import PATTERNS, check_object_code, fused_operations, load_emulation
 from harness.build.loops import floating_loop, loops
-from harness.errors import IrrError
+from harness.errors import IrrError, UsageError
 from harness.gates.images import compare_images, detects, image_hash, plane_axes, plant_one_ulp
+from harness.measure import fma
 
 LIMIT = 200
 
@@ -122,3 +123,28 @@ def test_loops_of_sass_and_ptx():
     assert loop is not None
     assert (len(loop.instructions), loop.fused, loop.floating, loop.may_fuse, loop.branches) == (5, 1, 3, 1, 1)
     assert floating_loop("") is None
+
+
+def test_document_has_every_pattern_and_pair_and_the_planted_change_is_seen(emulation):
+    images = fma.emulate(emulation, 256, LIMIT)
+    document, gates = fma.compare_all(images, LIMIT, emulation)
+    assert set(document["patterns"]) == set(PATTERNS)
+    assert len(document["pairs"]) == len(gates) == 10
+    assert all(gate.ok and gate.compared == 256 * 256 for gate in gates)
+    assert "nvcc+escape" in fma.as_text(document)
+    # Images in which no pixel can move: the study must say so, not report ten equal pairs.
+    with pytest.raises(IrrError, match="one ulp"):
+        fma.compare_all(dict.fromkeys(PATTERNS, images["strict"]), LIMIT, emulation)
+
+
+def test_two_trivial_pixels_say_equal_under_any_arithmetic(emulation):
+    images = fma.emulate(emulation, 512, LIMIT)
+    found = {entry["name"]: entry["value"] for entry in fma.evidence(emulation, images)}
+    assert found["fma.trivial_pixels.equal"] is True
+    assert found["fma.trivial_pixels.images_differ"] > 0
+
+
+@pytest.mark.parametrize(("size", "limit"), [(0, 500), (63, 500), (10**6, 500), (128, 1)])
+def test_an_image_that_is_none_is_wrong_use(size, limit):
+    with pytest.raises(UsageError):
+        fma.run(size, limit)
