@@ -1,12 +1,14 @@
 """Tasks of irr: parse, call the harness, print. `./irr TASK`, or `invoke TASK` where the environment is given.
 
-Each task imports what it needs inside: another task's slow or missing part must not hurt it, and help stays fast.
+Each task imports what it needs inside, after its options are checked: another task's slow or missing part must not
+hurt it, and wrong use is said at once.
 """
 
 from __future__ import annotations
 
 import functools
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -115,9 +117,10 @@ def doctor(c: Any, strict: bool = False, json: bool = False) -> None:
 @task(iterable=["arch"], help={"arch": "compute capability, as 90; repeatable", "arms": ARMS})
 def build(c: Any, arch: list[str], arms: str | None = None) -> None:
     """Build kernels to build/sm_XX/ as cubin and manifest, without a GPU."""
+    architectures = _architectures(arch)
     from harness.build.build import build_all
 
-    build_all(_architectures(arch), arms)
+    build_all(architectures, arms)
 
 
 @task(help={"arms": ARMS, "json": JSON})
@@ -158,12 +161,13 @@ def reproduce(
     out: str | None = None,
 ) -> None:
     """The whole job: build, gates, timing, archive, claims, page; last line `archive: PATH`."""
+    count = _number(int, passes, "--passes", 1)
     from harness.measure.reproduce import reproduce as run
 
     archive = run(
         quick=quick,
         require_gpu=require_gpu,
-        passes=_number(int, passes, "--passes", 1),
+        passes=count,
         devices=devices,
         cells=cells,
         arms=arms,
@@ -207,39 +211,42 @@ def fuse(
     out: str | None = None,
 ) -> None:
     """Fuse points of your own with any arm."""
-    from harness.fusing import fuse_file
-
+    chosen, target = _needed(arm, "--arm"), Path(_needed(out, "--out"))
     slots = _number(int, table, "--table", 1)
     if slots is not None and slots & (slots - 1):
         raise UsageError(f"--table {table}: a power of two is needed")
     edge = _number(float, voxel, "--voxel", 0)
     if not edge:
         raise UsageError(f"--voxel {voxel}: a length above 0 is needed")
+    blocks, weight = _number(int, pool, "--pool", 1), _number(float, cap, "--cap", 0)
+    from harness.fusing import fuse_file
+
     fuse_file(
         Path(points),
-        arm=_needed(arm, "--arm"),
+        arm=chosen,
         voxel=edge,
-        pool=_number(int, pool, "--pool", 1),
+        pool=blocks,
         table=slots,
-        cap=_number(float, cap, "--cap", 0),
+        cap=weight,
         interpret=interpret,
-        out=Path(_needed(out, "--out")),
+        out=target,
     )
 
 
 @task(help={"volume": ".npz that fuse wrote", "out": "the .ply to write"})
 def mesh(c: Any, volume: str, out: str | None = None) -> None:
     """Extract the surface of a fused volume."""
+    target = Path(_needed(out, "--out"))
     from harness.fusing import mesh_file
 
-    mesh_file(Path(volume), out=Path(_needed(out, "--out")))
+    mesh_file(Path(volume), out=target)
 
 
 @task(help={"size": "pixels an edge", "iterations": "limit of the iteration", "json": JSON})
 def fma(c: Any, size: str = "4096", iterations: str = "500", json: bool = False) -> None:
     """The compiler-contraction study."""
     from harness.cli import print_json
-    from harness.fma import study
+    from harness.measure import fma as study
 
     outcome = study.run(_number(int, size, "--size", 1), _number(int, iterations, "--iterations", 1))
     print_json(outcome) if json else print(study.as_text(outcome))
@@ -282,11 +289,12 @@ def report(c: Any, archive: str) -> None:
 @task(iterable=["archive"], help={"archive": "folders of runs", "out": "the .tar.zst to write"})
 def pack(c: Any, archive: list[str], out: str | None = None) -> None:
     """The publication bundle, reproducible byte for byte."""
-    from harness.archive.pack import pack as run
-
     if not archive:
         raise UsageError("pack needs ARCHIVE", "usage: irr pack ARCHIVE .. --out BUNDLE.tar.zst")
-    print(run([Path(path) for path in archive], Path(_needed(out, "--out"))))
+    target = Path(_needed(out, "--out"))
+    from harness.archive.pack import pack as run
+
+    print(run([Path(path) for path in archive], target))
 
 
 @task(help={"folder": "folder with the frames"})
@@ -343,8 +351,6 @@ def image(c: Any) -> None:
 
 
 def _status(words: list[str]) -> int:
-    import subprocess
-
     try:
         return subprocess.run(words, cwd=ROOT).returncode
     except FileNotFoundError:
