@@ -94,7 +94,7 @@ PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
     "extract": (("vertices", 8), ("colors", 8), ("n", 4), ("triangles", 8)),
     "floor": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
     "floor/atomics": (("offsets", 8), ("n", 4)),
-    "floor/record": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4), ("recorded", 8)),
+    "floor/record": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4), ("offsets", 8)),
     "fma/saxpy": (("n", 4), ("a", 4), ("x", 8), ("y", 8)),
     "fma/mandelbrot": (("width", 4), ("height", 4), ("limit", 4), ("out", 8)),
 }
@@ -163,7 +163,18 @@ def _fma_rows() -> list[Kernel]:
     ]
 
 
-KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (*_rows(), *_triton_rows(), *_fma_rows())}
+
+def _rust_rows() -> list[Kernel]:
+    """rust/core under stock rustc."""
+    return [
+        Kernel("rust-nvptx/allocate/plain", "rust/nvptx/src/allocate.rs", "allocate", waits=True, host=True),
+        Kernel("rust-nvptx/update/plain", "rust/nvptx/src/update.rs", "update", host=True),
+    ]
+
+
+KERNELS: dict[str, Kernel] = {
+    kernel.name: kernel for kernel in (*_rows(), *_rust_rows(), *_triton_rows(), *_fma_rows())
+}
 
 
 @dataclass(frozen=True)
@@ -187,6 +198,8 @@ ARMS: dict[str, Arm] = {
         Arm("open3d", None, None, "library"),
         Arm("cpu", "cuda/allocate/plain", "cuda/update/plain", "host"),
         Arm("cuda", "cuda/allocate/plain", "cuda/update/plain"),
+        Arm("rust-cpu", "rust-nvptx/allocate/plain", "rust-nvptx/update/plain", "host"),
+        Arm("rust-nvptx", "rust-nvptx/allocate/plain", "rust-nvptx/update/plain"),
         Arm("triton-update", "cuda/allocate/plain", "triton/update/static8"),
         Arm("triton", "triton/allocate/static8", "triton/update/static8"),
         Arm("triton-while", "triton/allocate/while", "triton/update/while"),

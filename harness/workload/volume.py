@@ -90,9 +90,11 @@ def rust_source() -> str:
     lines += ["#[repr(C)]", "#[derive(Clone, Copy)]", "pub struct Volume {"]
     for field in FIELDS:
         lines += [f"    /// {field.meaning}", f"    pub {field.name}: {field.rust},"]
-    lines += ["}", "", "/// Byte offset of every field, in order: what the ABI check reads back from a built kernel."]
-    lines += [f"pub const VOLUME_LAYOUT: [u32; {len(FIELDS)}] = ["]
-    lines += [f"    core::mem::offset_of!(Volume, {field.name}) as u32," for field in FIELDS]
+    lines += ["}", "", "/// What the ABI check reads back: size of Entry, of Volume, then offset and size of every field."]
+    lines += [f"pub const VOLUME_LAYOUT: [u32; {2 + 2 * len(FIELDS)}] = ["]
+    lines += ["    size_of::<Entry>() as u32,", "    size_of::<Volume>() as u32,"]
+    for field in FIELDS:
+        lines += [f"    core::mem::offset_of!(Volume, {field.name}) as u32,", f"    size_of::<{field.rust}>() as u32,"]
     return "\n".join([*lines, "];", ""])
 
 
