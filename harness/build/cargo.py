@@ -189,7 +189,7 @@ def build_core(rustc: Rustc, work: Path) -> Path:
     return sysroot
 
 
-LIBRARIES = ("core", "nvptx")
+LIBRARIES = ("core", "fma", "nvptx")
 """Folders of rust/ that every kernel of stock rustc may use, in the order of their dependencies."""
 
 

@@ -1,5 +1,7 @@
 //! The contraction study's two programs, as the blog writes them: every multiply and add is a plain operator, so the
-//! compiler alone decides which pairs become one fused operation. A module of each compiler's crate, not a crate.
+//! compiler alone decides which pairs become one fused operation. The same source for every Rust compiler.
+
+#![no_std]
 
 /// # Safety
 /// `x` and `y` hold `n` values.
