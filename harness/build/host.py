@@ -25,27 +25,34 @@ from harness.workload.volume import cpp_header
 
 HOST_BUILDS = ROOT / "build" / "host"
 
-# No flag that changes a value: contraction off; -fno-math-errno and -fno-trapping-math drop only side effects (errno, the
-# exception flags) and let sqrtf and floorf be one instruction each: geometry at base 30 -> 10 ms of CPU time.
+# No flag that changes a value: contraction off; -fno-math-errno and -fno-trapping-math drop only side effects (errno,
+# the exception flags) and let sqrtf and floorf be one instruction each: geometry at base 30 -> 17 ms of CPU time.
 # The instruction set is fixed, never this machine's: -march=native with contraction moved 120,630 tsdf sums at base.
 INSTRUCTION_SET = {"x86_64": ("-march=x86-64-v2",), "AMD64": ("-march=x86-64-v2",)}
-FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-pthread", "-Wall", "-Wextra")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fPIC",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+)
 THREAD_SANITIZER = ("-fsanitize=thread", "-g")
 
-# Kernel parameter -> the launcher's argument that it is.
-ARGUMENTS = {
-    "points": "Pointer{call.points}",
-    "vertices": "Pointer{call.points}",
-    "offsets": "Pointer{call.points}",
-    "colors": "Pointer{call.colors}",
-    "n": "call.n",
-    "cx": "call.cx",
-    "cy": "call.cy",
-    "cz": "call.cz",
-    "triangles": "Pointer{call.scratch}",
-    "recorded": "Pointer{call.scratch}",
-    "scratch": "Pointer{call.scratch}",
-}
+
+def _argument(kernel: Kernel, place: int) -> str:
+    """The launcher's argument that is parameter `place` of a kernel: colours by name, other pointers by where they
+    stand: before n what is read point by point (or, for extract, written), after n the scratch."""
+    name, size = kernel.parameters[place]
+    if size == 4:
+        return f"call.{name}"
+    if name == "colors":
+        return "Pointer{call.colors}"
+    before_n = place < [parameter for parameter, _ in kernel.parameters].index("n")
+    return "Pointer{call.points}" if before_n else "Pointer{call.scratch}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,9 @@ def find_compiler() -> tuple[str, str]:
         if path is None:
             continue
         try:
-            done = subprocess.run([path, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30)
+            done = subprocess.run(
+                [path, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30
+            )
         except (OSError, subprocess.TimeoutExpired):
             continue
         if done.returncode == 0:
@@ -94,7 +103,7 @@ def host_flags(extra: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 def _wrapper(kernel: Kernel) -> str:
     """A translation unit: the kernel and the function that calls it for one point."""
-    arguments = ", ".join(["call.volume", *(ARGUMENTS[name] for name, _ in kernel.parameters)])
+    arguments = ", ".join(["call.volume", *(_argument(kernel, place) for place in range(len(kernel.parameters)))])
     include = Path(kernel.source).relative_to("cuda")
     return (
         f'#include "{include}"\n#include "launch.h"\n\n'
@@ -134,11 +143,14 @@ def _build_key(source: Path, generated: dict[str, str], command: list[str]) -> s
 def _run(command: list[str], what: str) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
-        words = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines() or ["no output"]
-        raise IrrError(f"{what} does not compile for the host: {words[0].strip()}")
+        words = done.stderr.splitlines()
+        first = next((line for line in words if "error" in line), words[0] if words else f"exit {done.returncode}")
+        raise IrrError(f"{what} does not compile for the host: {first.strip()}")
 
 
-def _build(source: Path, builds: Path, product: str, extra: tuple[str, ...], link: tuple[str, ...], main: bool) -> HostBuild:
+def _build(
+    source: Path, builds: Path, product: str, extra: tuple[str, ...], link: tuple[str, ...], main: bool
+) -> HostBuild:
     compiler, version = find_compiler()
     flags = host_flags(extra)
     kernels = host_kernels()

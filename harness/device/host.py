@@ -16,8 +16,9 @@ from harness.build.host import build_host
 from harness.build.kernels import KERNELS, Kernel
 from harness.environment import ROOT
 from harness.errors import IrrError
-from harness.workload.fused import Fused, RawVolume
+from harness.workload.fused import Fused, RawVolume, gather
 from harness.workload.scenes import Scene
+from harness.workload.table import block_hash, pack
 from harness.workload.volume import BLOCK_VOXELS, ENTRY_DTYPE, STEPS, VOLUME_DTYPE, VOXEL_FIELDS, VolumeConfig
 
 
@@ -230,12 +231,12 @@ class HostVolume:
         """A copy of the memory as it lies."""
         count = self.count
         voxels = {name: self.voxels[k, :count].copy() for k, name in enumerate(VOXEL_FIELDS)}
-        counters = (int(self.counters[name][0]) for name in ("failed_inserts", "dropped_points"))
-        return RawVolume(self.table.copy(), count, *counters, self.coords.copy(), voxels)
+        failed, dropped = (int(self.counters[name][0]) for name in ("failed_inserts", "dropped_points"))
+        return RawVolume(self.table.copy(), count, failed, dropped, self.coords.copy(), voxels)
 
     def fused(self, arm: str) -> Fused:
         """The blocks in lexicographic order; `lost_blocks` and `skipped_points` are for the caller to fill in."""
-        return fused_from_raw(self.raw(), self.config, arm)
+        return gather(self.raw(), self.config, arm)
 
     def load(self, fused: Fused) -> None:
         """Fill the empty volume from a fused one, index = lexicographic order.
@@ -243,8 +244,6 @@ class HostVolume:
         Raises:
             ValueError: more blocks than the pool holds.
         """
-        from harness.workload.table import block_hash, pack
-
         blocks = len(fused.coords)
         if blocks > self.config.capacity:
             raise ValueError(f"{blocks} blocks do not fit into a pool of {self.config.capacity}")
@@ -261,24 +260,6 @@ class HostVolume:
         self.counters["count"][0] = blocks
 
 
-def fused_from_raw(raw: RawVolume, config: VolumeConfig, arm: str) -> Fused:
-    """A volume's memory in lexicographic block order; lost blocks and skipped points are not known here (0)."""
-    order = raw.order()
-    return Fused(
-        coords=raw.coords[order],
-        **{name: raw.voxels[name][order] for name in VOXEL_FIELDS},
-        lost_blocks=0,
-        failed_inserts=raw.failed_inserts,
-        dropped_points=raw.dropped_points,
-        skipped_points=0,
-        voxel=config.h,
-        truncation=config.trunc,
-        cap=np.float32(config.cap),
-        steps=np.int32(config.steps),
-        arm=arm,
-    )
-
-
 # --- in a process of its own, which can be killed ---------------------------------------------------------------------
 
 
@@ -290,7 +271,7 @@ def run_with_deadline(
     deadline_s: float,
     threads: int | None = None,
 ) -> RawVolume:
-    """Run kernels on a fresh volume in another process. For kernels that may spin: threads cannot be stopped, a process can.
+    """Run kernels on a fresh volume in another process, for kernels that may spin: a process can be killed.
 
     Args:
         library: a host library, C++ or Rust, with a planted fault for instance.
@@ -335,12 +316,11 @@ def _main(library: str, given: str, result: str, threads: str, *entries: str) ->
     loaded = HostLibrary(Path(library))
     volume = HostVolume(VolumeConfig(capacity, voxel, slots, cap), loaded, int(threads))
     for entry in entries:
-        loaded.launch(
-            entry, volume.struct, scene.points, scene.colors, len(scene), scene.camera, None, int(threads)
-        )
+        loaded.launch(entry, volume.struct, scene.points, scene.colors, len(scene), scene.camera, None, int(threads))
     raw = volume.raw()
     counters = np.array([raw.count, raw.failed_inserts, raw.dropped_points], np.int64)
-    np.savez(result, table=raw.table, coords=raw.coords, counters=counters, **raw.voxels)
+    arrays = {"table": raw.table, "coords": raw.coords, "counters": counters, **raw.voxels}
+    np.savez(result, allow_pickle=False, **arrays)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import IrrError
-from harness.workload.volume import BLOCK_VOXELS, ENTRY_DTYPE, VOXEL_FIELDS
+from harness.workload.volume import BLOCK_VOXELS, ENTRY_DTYPE, VOXEL_FIELDS, VolumeConfig
 
 
 @dataclass(frozen=True)
@@ -105,3 +105,29 @@ class RawVolume:
         """Pool indices of the built blocks in lexicographic order of their coordinates."""
         built = self.coords[: self.count]
         return np.lexsort((built[:, 2], built[:, 1], built[:, 0]))
+
+
+def gather(raw: RawVolume, config: VolumeConfig, arm: str, skipped: int = 0) -> Fused:
+    """A volume's memory in lexicographic order of its blocks.
+
+    Args:
+        raw: with its voxels.
+        skipped: points that the host removed.
+
+    Returns:
+        The volume with `lost_blocks` 0: which blocks are missing only the exact set can say.
+    """
+    order = raw.order()
+    return Fused(
+        coords=raw.coords[: raw.count][order],
+        **{name: raw.voxels[name][order] for name in VOXEL_FIELDS},
+        lost_blocks=0,
+        failed_inserts=raw.failed_inserts,
+        dropped_points=raw.dropped_points,
+        skipped_points=skipped,
+        voxel=config.h,
+        truncation=config.trunc,
+        cap=np.float32(config.cap),
+        steps=np.int32(config.steps),
+        arm=arm,
+    )
