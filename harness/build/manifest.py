@@ -5,11 +5,13 @@ compiler. Fields that others decide by:
 
 * `status`: `ok`, `needs-toolchain` (a tool is missing), `toolchain-unsupported` (the tool does not know the
   architecture), `unsupported` (the kernel is not written for it), `failed`; `reason` says why in one line.
+* `flavour`: "" for the row itself; `fma` for the control with the compiler's default contraction (`NAME/fma`),
+  `bundled` for the one through Triton's own ptxas (`NAME@bundled`). `contract` is also true for rows that ask for it.
 * `compiler`: `{"name", "version", "flags", ...}`. For cuda-oxide also `"revision"` (commit), `"contains_fix"` (bool: the
-  revision has the atomic lowering of patches/), `"rustc"` and `"llvm"`, `"llc"` versions. `verify` refuses a
-  `rust-oxide` manifest whose `compiler["contains_fix"]` is not `true`.
+  revision has the atomic lowering of patches/), and the versions `"rustc"`, `"llvm"`, `"llc"`. `verify` refuses an `ok`
+  manifest of language `rust-oxide` whose `compiler["contains_fix"]` is not `true`.
 * `ptxas`: `{"name": "pinned" | "bundled", "version", "flags", "target"}`: the assembler that made the cubin.
-* `deviations`: toolchains that are not the pinned ones, one phrase each (`unpinned toolchain: ...`); shown in every table.
+* `deviations`: toolchains that are not the pinned ones, a phrase each (`unpinned toolchain: ...`); shown in every table.
 * `parameters`: `{"name", "offset", "size"}` as found in the cubin, in order; compared with the driver at load time.
 * `shared`: dynamic shared memory a launch must ask for, bytes; `static_shared`: what the kernel holds by itself.
 * `source_hash`: `harness.build.sources.current_source_hash(kernel)` at build time: any machine can tell a stale kernel.
@@ -104,6 +106,7 @@ class Manifest:
     contract: bool
     status: str
     reason: str = ""
+    flavour: str = ""
     volume: str = "struct"
     parameters: list[Parameter] = field(default_factory=list)
     trailing_nulls: int = 0
@@ -126,6 +129,7 @@ class Manifest:
     sass: dict[str, int] = field(default_factory=dict)
     ptx: dict[str, int] = field(default_factory=dict)
     cubin_sha256: str = ""
+    code_sha256: str = ""
     ptx_sha256: str = ""
     sass_sha256: str = ""
     deviations: list[str] = field(default_factory=list)
@@ -134,8 +138,8 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """The name samples carry: the row's, with `/fma` for the compiler's default contraction."""
-        return self.kernel + ("/fma" if self.contract else "")
+        """The name samples carry: the row's, with `/fma` or `@bundled` for its controls."""
+        return self.kernel + {"fma": "/fma", "bundled": "@bundled"}.get(self.flavour, "")
 
     @property
     def stem(self) -> str:
@@ -164,7 +168,9 @@ def parse_manifest(text: str, where: str) -> Manifest:
         if not isinstance(data, dict):
             raise TypeError("not an object")
         if data.get("schema") != SCHEMA:
-            raise IrrError(f"{where}: manifest of schema {data.get('schema')!r}, this irr reads {SCHEMA}", "build again")
+            raise IrrError(
+                f"{where}: manifest of schema {data.get('schema')!r}, this irr reads {SCHEMA}", "build again"
+            )
         data["parameters"] = [Parameter(**p) for p in data.get("parameters", [])]
         return Manifest(**data)
     except (ValueError, TypeError) as error:
