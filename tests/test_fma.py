@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.build.emulation import PATTERNS, check_object_code, fused_operations, load_emulation
-from harness.build.loops import floating_loop, loops
+from harness.build.loops import floating_loop, function_text, loops
 from harness.errors import IrrError, UsageError
 from harness.gates.images import compare_images, detects, image_hash, plane_axes, plant_one_ulp
 from harness.measure import fma
@@ -123,6 +123,15 @@ def test_loops_of_sass_and_ptx():
     assert loop is not None
     assert (len(loop.instructions), loop.fused, loop.floating, loop.may_fuse, loop.branches) == (5, 1, 3, 1, 1)
     assert floating_loop("") is None
+
+
+def test_one_kernel_of_a_listing():
+    two = PTX + PTX.replace("mandelbrot", "saxpy").replace("fma.rn", "sub.rn")
+    for entry, fused in (("mandelbrot", 1), ("saxpy", 0)):
+        loop = floating_loop(function_text(two, entry))
+        assert loop is not None and loop.fused == fused
+    with pytest.raises(IrrError, match="julia"):
+        function_text(two, "julia")
 
 
 def test_document_has_every_pattern_and_pair_and_the_planted_change_is_seen(emulation):

@@ -86,8 +86,8 @@ class Kernel:
         return self.name.replace("/", "--")
 
 
-# stage, or stage/variant where one variant differs -> parameters after the volume, as (name, bytes); the volume itself and a Triton kernel's trailing nulls are
-# the builder's business. Order: volume, points, [colours], n, cx, cy, cz, [scratch].
+# stage, or stage/variant where one variant differs -> parameters after the volume, as (name, bytes); the volume itself
+# and a Triton kernel's trailing nulls are the builder's business. Order: volume, points, [colours], n, cx, cy, cz, [scratch].
 PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
     "allocate": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
     "update": (("points", 8), ("colors", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
@@ -141,6 +141,8 @@ FMA_BLOCKS = (128, 256, 512)
 # blog left open (B14).
 FMA_SOURCES: dict[str, tuple[str, dict[str, str]]] = {
     "cuda": ("cuda/fma/study.cu", {"saxpy": "saxpy", "mandelbrot": "mandelbrot", "mandelbrot-u32": "mandelbrot_u32"}),
+    "rust-nvptx": ("rust/nvptx/src/fma.rs", {"saxpy": "saxpy", "mandelbrot": "mandelbrot"}),
+    "triton": ("triton/fma/study.py", {"saxpy": "saxpy", "mandelbrot": "mandelbrot"}),
 }
 
 

@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from harness.errors import IrrError
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -67,9 +69,23 @@ _PTX_LABEL = re.compile(r"^\s*(\$\w+):")
 _PTX_TARGET = re.compile(r"\bbra(?:\.uni)?\s+(\$\w+)")
 
 
+def function_text(listing: str, entry: str) -> str:
+    """The part of a PTX or nvdisasm listing that holds one kernel.
+
+    Raises:
+        IrrError: no such kernel in it.
+    """
+    ptx = re.search(rf"\.entry\s+{re.escape(entry)}\b.*?^\}}", listing, re.M | re.S)
+    sass = re.search(rf"^\s*\.section\s+\.text\.{re.escape(entry)},.*?(?=^\s*\.section\b|\Z)", listing, re.M | re.S)
+    found = ptx or sass
+    if found is None:
+        raise IrrError(f"the listing has no kernel named {entry}")
+    return found.group(0)
+
+
 def loops(listing: str) -> list[Loop]:
     """The loops of one function's PTX or nvdisasm listing, innermost included, in order of their labels."""
-    sass = ".visible" not in listing and _SASS_LINE.search(listing) is not None
+    sass = ".entry" not in listing and _SASS_LINE.search(listing) is not None
     label_pattern, target_pattern = (_SASS_LABEL, _SASS_TARGET) if sass else (_PTX_LABEL, _PTX_TARGET)
     instructions: list[str] = []
     starts: dict[str, int] = {}

@@ -39,6 +39,7 @@ PACKAGE = "irr_triton"
 
 PARAMETER_TYPES = {
     "points": "*fp32", "colors": "*u8", "n": "i32", "cx": "fp32", "cy": "fp32", "cz": "fp32", "scratch": "*i64",
+    "a": "fp32", "x": "*fp32", "y": "*fp32", "width": "i32", "height": "i32", "limit": "i32", "out": "*i32",
 }  # fmt: skip
 """Triton's spelling of the parameters after the volume (their sizes stand in the kernel table)."""
 
@@ -143,7 +144,7 @@ def load_function(kernel: Kernel, root: Path = ROOT) -> Any:
 def loaded_sources(root: Path = ROOT) -> tuple[Path, ...]:
     """Files of triton/ that have been imported, relative to `root`."""
     modules = [module for name, module in sys.modules.items() if name.startswith(PACKAGE + ".")]
-    files = [Path(module.__file__) for module in modules if getattr(module, "__file__", None)]
+    files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
     return tuple(sorted(path.relative_to(root) for path in files))
 
 
@@ -159,9 +160,20 @@ def constants(kernel: Kernel, names: list[str]) -> dict[str, int]:
     return {name: known[name] for name in names}
 
 
+def row_to_json(kernel: Kernel) -> dict[str, Any]:
+    """The row as a child process gets it."""
+    fields = dataclasses.fields(kernel)
+    return {field.name: getattr(kernel, field.name) for field in fields} | {"constants": dict(kernel.constants)}
+
+
+def row_from_json(value: dict[str, Any]) -> Kernel:
+    return Kernel(**value)
+
+
 def flat_sizes(kernel: Kernel) -> list[int]:
     """Bytes of every parameter of the compiled kernel, in order, trailing nulls included."""
-    fields = [_SIZES["*" if field.triton.startswith("*") else field.triton] for field in FIELDS]
+    volume = FIELDS if kernel.takes_volume else ()
+    fields = [_SIZES["*" if field.triton.startswith("*") else field.triton] for field in volume]
     return [*fields, *(size for _, size in kernel.parameters), *[8] * TRAILING_NULLS]
 
 
@@ -186,7 +198,9 @@ def compile_ptx(kernel: Kernel, arch: int, contract: bool, version: int, root: P
     knobs.compilation.disable_line_info = True  # no .loc: it holds the path of the checkout
     function = load_function(kernel, root)
     fixed = constants(kernel, [p.name for p in function.params if p.is_constexpr])
-    signature: dict[str, Any] = {"volume": Volume(*(field.triton for field in FIELDS))}
+    signature: dict[str, Any] = {}
+    if kernel.takes_volume:
+        signature["volume"] = Volume(*(field.triton for field in FIELDS))
     signature |= {name: PARAMETER_TYPES[name] for name, _ in kernel.parameters}
     signature |= dict.fromkeys(fixed, "constexpr")
     if list(signature) != function.arg_names:
@@ -194,7 +208,7 @@ def compile_ptx(kernel: Kernel, arch: int, contract: bool, version: int, root: P
 
     started = time.perf_counter()
     target = GPUTarget("cuda", arch, 32)
-    backend = make_backend(target)
+    backend: Any = make_backend(target)
     asked = {"num_warps": kernel.threads // 32, "enable_fp_fusion": contract, "ptx_version": version}
     options = backend.parse_options(asked)
     source = ASTSource(fn=function, signature=signature, constexprs=fixed)
@@ -237,7 +251,7 @@ def _child() -> None:
     os.dup2(2, 1)  # the compiler prints on stdout when it fails
     try:
         root = Path(job["root"])
-        done = compile_ptx(Kernel(**job["kernel"]), job["arch"], job["contract"], job["ptx_version"], root)
+        done = compile_ptx(row_from_json(job["kernel"]), job["arch"], job["contract"], job["ptx_version"], root)
         json.dump({"done": done}, answer)
     except IrrError as error:
         json.dump({"error": error.what, "cure": error.cure}, answer)
@@ -254,7 +268,9 @@ def child_environment(work: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
     for name in ("DISABLE_PTXAS_OPT", "PTXAS_OPTIONS", "LLVM_IR_ENABLE_DUMP", "NVPTX_ENABLE_DUMP", "MLIR_ENABLE_DUMP"):
         kept.pop(name, None)
-    return kept | {"TRITON_CACHE_DIR": str((work / "triton-cache").absolute()), "PYTHONPATH": str(ROOT)}
+    # The caller's own PYTHONPATH stays: a machine that only measures may carry its packages there.
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return kept | {"TRITON_CACHE_DIR": str((work / "triton-cache").absolute()), "PYTHONPATH": path}
 
 
 def _run_child(job: dict[str, Any], work: Path, timeout: float) -> dict[str, Any]:
@@ -309,7 +325,7 @@ def emit(
     assembler = find_assembler(arch, bundled=bundled)
     work.mkdir(parents=True, exist_ok=True)
     job = {
-        "kernel": dataclasses.asdict(kernel) | {"constants": dict(kernel.constants)},
+        "kernel": row_to_json(kernel),
         "arch": arch, "contract": contract, "ptx_version": ptx_version(assembler.version), "root": str(root),
     }  # fmt: skip
     done = _run_child(job, work, timeout)

@@ -6,22 +6,22 @@ import triton.language as tl
 
 
 @triton.jit
-def saxpy(n, a, x, y, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def saxpy(n, a, x, y, LANES: tl.constexpr):
+    i = tl.program_id(0) * LANES + tl.arange(0, LANES)
     inside = i < n
     result = a * tl.load(x + i, mask=inside) + tl.load(y + i, mask=inside)
     tl.store(y + i, result, mask=inside)
 
 
 @triton.jit
-def mandelbrot(width, height, limit, out, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def mandelbrot(width, height, limit, out, LANES: tl.constexpr):
+    i = tl.program_id(0) * LANES + tl.arange(0, LANES)
     inside = i < width * height
-    cx = -2.0 + tl.div_rn(3.0 * (i % width).to(tl.float32), width.to(tl.float32) + tl.zeros([BLOCK], tl.float32))
-    cy = -1.5 + tl.div_rn(3.0 * (i // width).to(tl.float32), height.to(tl.float32) + tl.zeros([BLOCK], tl.float32))
-    zx = tl.zeros([BLOCK], tl.float32)
-    zy = tl.zeros([BLOCK], tl.float32)
-    n = tl.zeros([BLOCK], tl.int32)
+    cx = -2.0 + tl.div_rn(3.0 * (i % width).to(tl.float32), width.to(tl.float32) + tl.zeros([LANES], tl.float32))
+    cy = -1.5 + tl.div_rn(3.0 * (i // width).to(tl.float32), height.to(tl.float32) + tl.zeros([LANES], tl.float32))
+    zx = tl.zeros([LANES], tl.float32)
+    zy = tl.zeros([LANES], tl.float32)
+    n = tl.zeros([LANES], tl.int32)
     # A tile has one loop: it runs until its last lane has ended, and lanes that have ended keep their count.
     alive = inside & (n < limit)
     while tl.max(alive.to(tl.int32), 0) > 0:
