@@ -1,0 +1,116 @@
+"""Gates against the NumPy evaluation of algorithm.md (harness/workload/reference.py), cap off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.gates.result import GateResult, judge
+from harness.workload.fused import Fused
+from harness.workload.reference import EXACT_INTEGERS, UNIT_ROUNDOFF, Reference
+from harness.workload.table import pack
+
+TIER = "exact"
+
+
+def exact_gates(fused: Fused, reference: Reference, subject: str, may_lose: bool = False) -> list[GateResult]:
+    """Five gates: set, samples, weight, colour, tsdf. With a cap only the set is exact, so only that is judged.
+
+    Sums are compared on the blocks that both have, so that each gate answers its own question; a block too many or
+    too few is the set's to tell.
+    """
+    mine, theirs = pack(fused.coords), reference.keys
+    results = [_set_gate(mine, theirs, subject, may_lose)]
+    if float(fused.cap) > 0:
+        return results
+    _, here, there = np.intersect1d(mine, theirs, assume_unique=False, return_indices=True)
+    return [
+        *results,
+        _samples_gate(fused, reference, subject),
+        _integer_gate("exact-weight", {"weight": "weight"}, fused, reference, here, there, subject),
+        _integer_gate("exact-colour", dict.fromkeys("rgb", "weight"), fused, reference, here, there, subject),
+        _tsdf_gate(fused, reference, here, there, subject),
+    ]
+
+
+def _set_gate(mine: np.ndarray, theirs: np.ndarray, subject: str, may_lose: bool) -> GateResult:
+    extra, missing = len(np.setdiff1d(mine, theirs)), len(np.setdiff1d(theirs, mine))
+    ordered = bool((mine[1:] > mine[:-1]).all())
+    return judge(
+        "exact-set",
+        TIER,
+        subject,
+        min(len(mine), len(theirs)),
+        {
+            "extra": (extra == 0, f"{extra} blocks too many"),
+            "missing": (may_lose or missing == 0, f"{missing} blocks missing"),
+            "order": (ordered, "coordinates are not in lexicographic order, or one stands twice"),
+        },
+        {"blocks": len(mine), "expected": len(theirs), "extra": extra, "missing": missing},
+    )
+
+
+def _samples_gate(fused: Fused, reference: Reference, subject: str) -> GateResult:
+    total = float(fused.weight.sum(dtype=np.float64))
+    off = total + fused.dropped_points - reference.samples
+    return judge(
+        "exact-samples",
+        TIER,
+        subject,
+        reference.samples,
+        {"sum": (off == 0, f"weights and dropped points add up to {off:+.0f} of {reference.samples} samples")},
+        {"weight_sum": total, "dropped_points": fused.dropped_points, "expected": reference.samples},
+    )
+
+
+def _integer_gate(
+    gate: str,
+    names: dict[str, str],
+    fused: Fused,
+    reference: Reference,
+    here: np.ndarray,
+    there: np.ndarray,
+    subject: str,
+) -> GateResult:
+    """Sums of integers: equal, bit by bit, where float32 holds them exactly; where a sum passes 2^24 its rounding
+    bound (n - 1) u S takes over, and the number of such voxels is told."""
+    differing = inexact = voxels = 0
+    worst = 0.0
+    n = reference.weight[there]
+    for name in names:
+        exact = getattr(reference, name)[there]
+        large = exact > EXACT_INTEGERS
+        error = np.abs(getattr(fused, name)[here].astype(np.float64) - exact)
+        allowed = np.where(large, np.maximum(n - 1, 0) * UNIT_ROUNDOFF * exact, 0.0)
+        differing += int((~(error <= allowed)).sum())
+        inexact += int(large.sum())
+        voxels += error.size
+        worst = max(worst, float(error.max()) if error.size else 0.0)
+    what = gate.removeprefix("exact-")
+    return judge(
+        gate,
+        TIER,
+        subject,
+        voxels,
+        {"equal": (differing == 0, f"{differing} of {voxels} {what} sums differ, by up to {worst:.6g}")},
+        {"voxels": voxels, "differing": differing, "worst": worst, "beyond_exact": inexact},
+    )
+
+
+def _tsdf_gate(fused: Fused, reference: Reference, here: np.ndarray, there: np.ndarray, subject: str) -> GateResult:
+    bound = reference.bound[there]
+    error = np.abs(fused.tsdf[here].astype(np.float64) - reference.tsdf[there])
+    beyond = int((~(error <= bound)).sum())
+    detail: dict[str, Any] = {"voxels": error.size, "beyond": beyond}
+    if error.size:
+        share = np.divide(error, bound, out=np.zeros_like(error), where=bound > 0)
+        detail |= {"worst": float(error.max()), "worst_share_of_bound": float(share.max())}
+    return judge(
+        "exact-tsdf",
+        TIER,
+        subject,
+        error.size,
+        {"bound": (beyond == 0, f"{beyond} of {error.size} tsdf sums lie beyond the rounding bound")},
+        detail,
+    )

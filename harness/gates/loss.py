@@ -1,0 +1,55 @@
+"""The three loss figures (algorithm: Three loss figures), and what each must be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.gates.result import GateResult, judge
+from harness.workload.fused import Fused
+from harness.workload.reference import Reference
+from harness.workload.table import pack
+from harness.workload.volume import VolumeConfig
+
+TIER = "loss"
+
+
+def lost_blocks(coords: np.ndarray, exact: np.ndarray) -> int:
+    """Blocks of the exact set that a volume lacks, both (m, 3) i32; from coordinates alone, never from a counter."""
+    return len(np.setdiff1d(pack(exact), pack(coords)))
+
+
+def loss_gate(fused: Fused, reference: Reference, config: VolumeConfig, bounded: bool, subject: str) -> GateResult:
+    """What a volume lost is what it had to lose.
+
+    A volume that holds the scene loses nothing. A smaller pool (or table) loses exactly needed - pool blocks, and drops
+    exactly the samples of the lost blocks, cap or no cap. An arm declared bounded may lose more blocks, and is held to
+    the rest.
+    """
+    needed = len(reference.coords)
+    missing = ~np.isin(reference.keys, pack(fused.coords))
+    lost = int(missing.sum())
+    samples_lost = int(reference.block_samples[missing].sum())
+    expected = max(0, needed - min(config.capacity, config.slots))
+    detail = {
+        "needed": needed,
+        "pool": config.capacity,
+        "slots": config.slots,
+        "lost_blocks": lost,
+        "failed_inserts": fused.failed_inserts,
+        "dropped_points": fused.dropped_points,
+        "samples_of_lost_blocks": samples_lost,
+    }
+    right = lost >= expected if bounded else lost == expected
+    checks = {
+        "blocks": (right, f"{lost} blocks lost, not {'at least ' if bounded else ''}{expected}"),
+        "points": (
+            fused.dropped_points == samples_lost,
+            f"{fused.dropped_points} points dropped, not the {samples_lost} samples of the lost blocks",
+        ),
+    }
+    if not bounded:  # a bounded probe may fail for one thread and succeed for the next
+        checks["inserts"] = (
+            (fused.failed_inserts == 0) == (lost == 0),
+            f"{fused.failed_inserts} failed inserts with {lost} blocks lost",
+        )
+    return judge("loss", TIER, subject, needed, checks, detail)
