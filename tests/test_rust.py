@@ -1,0 +1,274 @@
+"""rust/: the core on the host against the oracle, its PTX, its layout, and the faults that each check must catch."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.build import abi, cargo
+from harness.build.assemble import assemble, count_ptx
+from harness.build.kernels import KERNELS, Kernel
+from harness.build.manifest import ToolMissing, ToolUnsupported
+from harness.build.toolchain import find_toolkit
+from harness.device.host import HostLibrary, HostVolume, run_with_deadline
+from harness.environment import ROOT
+from harness.errors import IrrError
+from harness.workload import volume
+from harness.workload.cells import load_cells
+from harness.workload.reference import evaluate
+from harness.workload.scenes import Scene, plane, sphere
+from harness.workload.volume import VolumeConfig
+
+ALLOCATE, UPDATE = KERNELS["rust-nvptx/allocate/plain"], KERNELS["rust-nvptx/update/plain"]
+
+
+@pytest.fixture(scope="session")
+def library() -> HostLibrary:
+    try:
+        return HostLibrary(cargo.build_host())
+    except ToolMissing as missing:
+        pytest.skip(missing.what)
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkout's own build folder where `core` is already there, since it takes 14 s; else a new one."""
+    try:
+        cargo.find_gpu_rustc()
+    except ToolMissing as missing:
+        pytest.skip(missing.what)
+    return ROOT / "build" / "work" if os.access(ROOT, os.W_OK) else tmp_path_factory.mktemp("work")
+
+
+def altered(tmp_path: Path, file: str, old: str, new: str) -> Path:
+    """A copy of rust/ with one thing changed."""
+    shutil.copytree(ROOT / "rust", tmp_path / "rust", ignore=shutil.ignore_patterns("target"))
+    path = tmp_path / "rust" / file
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{file} has {text.count(old)} places like {old!r}"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    return tmp_path
+
+
+# --- the source -------------------------------------------------------------------------------------------------------
+
+
+def test_struct_is_the_field_tables() -> None:
+    committed = (ROOT / "rust/core/src/volume.rs").read_text(encoding="utf-8")
+    assert committed == volume.rust_source(), "write harness.workload.volume.rust_source() to rust/core/src/volume.rs"
+
+
+def test_core_names_no_target() -> None:
+    """The same bytes for stock rustc, for cuda-oxide and for the host: nothing in them may ask who compiles."""
+    sources = sorted((ROOT / "rust/core/src").glob("*.rs"))
+    assert len(sources) >= 4
+    for path in sources:
+        text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
+        assert not re.search(r"\bcfg\b|\basm!|\btarget_arch\b|\bstd::|cuda_device|\bfeature\b", text), path
+
+
+def test_lock_names_no_registry() -> None:
+    lock = (ROOT / "rust/Cargo.lock").read_text(encoding="utf-8")
+    assert "irr-core" in lock and "source =" not in lock
+
+
+# --- the host ---------------------------------------------------------------------------------------------------------
+
+
+def fuse(library: HostLibrary, scene: Scene, config: VolumeConfig, threads: int | None = None) -> HostVolume:
+    host = HostVolume(config, library, threads)
+    host.launch(ALLOCATE, scene)
+    host.launch(UPDATE, scene)
+    return host
+
+
+def assert_is_reference(host: HostVolume, scene: Scene) -> None:
+    """Blocks, weights and colours equal the oracle's; tsdf within its bound."""
+    wanted, found = evaluate(scene, host.config), host.fused("rust-cpu")
+    assert len(wanted.coords) > 0
+    np.testing.assert_array_equal(found.coords, wanted.coords)
+    for name in ("weight", "r", "g", "b"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
+    assert (np.abs(found.tsdf.astype(np.float64) - wanted.tsdf) <= wanted.bound).all()
+    assert found.weight.sum(dtype=np.float64) == wanted.samples
+    assert (found.failed_inserts, found.dropped_points) == (0, 0)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize(
+    ("scene", "config"),
+    [
+        (sphere(0.1, 40, 80), VolumeConfig(256)),
+        (sphere(0.1, 40, 80), VolumeConfig(96, table=128)),
+        (plane(33), VolumeConfig(2048)),
+        (sphere(0.02, 1, 1), VolumeConfig(64)),
+    ],
+    ids=["sphere", "full-table", "plane", "one-point"],
+)
+def test_host_is_the_reference(library: HostLibrary, scene: Scene, config: VolumeConfig, threads: int) -> None:
+    assert_is_reference(fuse(library, scene, config, threads), scene)
+
+
+def test_base_is_the_reference(library: HostLibrary) -> None:
+    cell = load_cells()["base"]
+    host = fuse(library, cell.scene(), cell.config)
+    assert host.count == 1160
+    assert_is_reference(host, cell.scene())
+
+
+def test_small_pool_ends_and_counts(library: HostLibrary) -> None:
+    scene = sphere(0.1, 40, 80)
+    config = VolumeConfig(256)
+    needed, pool = len(evaluate(scene, config).coords), 20
+    small = VolumeConfig(pool, table=512)
+    raw = run_with_deadline(library.path, [ALLOCATE, UPDATE], scene, small, 30, threads=8)
+    assert raw.count == pool
+    assert raw.failed_inserts == needed - pool, "with a large table every lost block is one failed insert"
+    assert (raw.table["index"] == -2).sum() == needed - pool
+    assert (
+        raw.dropped_points + sum(raw.voxels["weight"].sum(axis=1, dtype=np.float64)) == evaluate(scene, config).samples
+    )
+
+
+def test_unknown_kernel_is_refused(library: HostLibrary) -> None:
+    scene = sphere(0.1, 4, 4)
+    host = HostVolume(VolumeConfig(8), library)
+    with pytest.raises(IrrError, match="has no kernel nothing"):
+        library.launch("nothing", host.struct, scene.points, scene.colors, len(scene), scene.camera)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("self.x >> 3, self.y >> 3, self.z >> 3", "self.x >> 3, self.y >> 3, self.z / 8"),
+        ("8 * (self.y & 7) + 64 * (self.z & 7)", "64 * (self.y & 7) + 8 * (self.z & 7)"),
+        ("sdf < -volume.trunc", "sdf <= 0.0"),
+        ("while s <= volume.steps", "while s < volume.steps"),
+    ],
+    ids=["division", "axes", "occlusion", "short-band"],
+)
+def test_planted_faults_of_the_walk_show(tmp_path: Path, library: HostLibrary, old: str, new: str) -> None:
+    source = altered(tmp_path, "core/src/band.rs", old, new)
+    scene = sphere(0.1, 40, 80)
+    faulty = HostLibrary(cargo.build_host(source, tmp_path / "builds"))
+    with pytest.raises(AssertionError):
+        assert_is_reference(fuse(faulty, scene, VolumeConfig(256)), scene)
+
+
+# --- the PTX ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", [80, 90, 120])
+def test_ptx(work: Path, arch: int) -> None:
+    for kernel in (ALLOCATE, UPDATE):
+        emitted = cargo.emit(kernel, arch, False, work)
+        assert f".target sm_{arch}\n" in emitted.ptx
+        counts = count_ptx(emitted.ptx, kernel.entry)
+        assert counts["red.add.f32"] == (5 if kernel is UPDATE else 0)
+        assert counts["atom.cas"] == (0 if kernel is UPDATE else 1)
+        assert counts["fma.f32"] == 0 and counts["local"] == 0
+        assert "sqrt.rn.f32" in emitted.ptx and "div.rn.f32" in emitted.ptx
+        assert re.search(r"rustc|^\d+\.\d+", emitted.version) and emitted.extra["llvm"]
+        assert Path("rust/core/src/band.rs") in emitted.sources
+
+
+def test_contraction_changes_nothing(work: Path) -> None:
+    assert cargo.emit(UPDATE, 90, True, work).ptx == cargo.emit(UPDATE, 90, False, work).ptx
+
+
+def test_ptx_is_the_same_from_another_folder(work: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "rust", tmp_path / "rust", ignore=shutil.ignore_patterns("target"))
+    other = tmp_path / "work"
+    (other / "rust").mkdir(parents=True)
+    gpu = cargo.find_gpu_rustc()
+    if not gpu.bundled:
+        made = cargo.build_core(gpu.rustc, work)
+        shutil.copytree(made, other / "rust" / made.name)
+    for kernel in (ALLOCATE, UPDATE):
+        here, there = cargo.emit(kernel, 90, False, work), cargo.emit(kernel, 90, False, other, root=tmp_path)
+        assert here.ptx == there.ptx
+        assert here.flags == there.flags and here.sources == there.sources
+        assert str(ROOT) not in here.ptx and str(tmp_path) not in there.ptx
+
+
+def test_unknown_architecture_is_unsupported(work: Path) -> None:
+    with pytest.raises(ToolUnsupported, match="sm_133"):
+        cargo.emit(ALLOCATE, 133, False, work)
+
+
+def test_error_of_the_source_is_one_line(work: Path, tmp_path: Path) -> None:
+    source = altered(tmp_path, "nvptx/src/update.rs", "thread_index(), camera", "thread_index()")
+    with pytest.raises(IrrError, match=r"rust/nvptx/src/update.rs for sm_90: error.*--> rust/nvptx/src/update.rs:\d+"):
+        cargo.emit(UPDATE, 90, False, work, root=source)
+
+
+def test_no_compiler_is_a_missing_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("IRR_RUSTC", str(tmp_path / "rustc"))
+    with pytest.raises(ToolMissing, match="no rustc that makes PTX"):
+        cargo.emit(ALLOCATE, 90, False, tmp_path)
+    with pytest.raises(ToolMissing, match="rustc is missing"):
+        cargo.build_host(builds=tmp_path)
+
+
+def _edited(kernel: Kernel, work: Path, old: str, new: str) -> str:
+    ptx = cargo.emit(kernel, 90, False, work).ptx
+    assert re.search(old, ptx)
+    return re.sub(old, new, ptx)
+
+
+def test_a_loop_instead_of_a_native_add_is_caught(work: Path) -> None:
+    loop = _edited(
+        UPDATE, work, r"red\.global\.relaxed\.gpu\.add\.f32 \[(%rd\d+)\], (%r\d+)", r"atom.cas.b32 %r1, [\1], \2, \2"
+    )
+    with pytest.raises(IrrError, match="0 native float additions and 5 compare-and-swaps"):
+        cargo.check_ptx(UPDATE, loop, 90, False)
+    lost = re.sub(r"red\.global[^;]*;", "", _edited(UPDATE, work, "red", "red"), count=1)
+    with pytest.raises(IrrError, match="4 native float additions"):
+        cargo.check_ptx(UPDATE, lost, 90, False)
+
+
+def test_contracted_and_approximate_code_is_caught(work: Path) -> None:
+    fused = _edited(ALLOCATE, work, r"mul\.rn\.f32 ", "fma.rn.f32 ")
+    with pytest.raises(IrrError, match="contraction is off"):
+        cargo.check_ptx(ALLOCATE, fused, 90, False)
+    cargo.check_ptx(ALLOCATE, fused, 90, True)
+    with pytest.raises(IrrError, match="approximate"):
+        cargo.check_ptx(ALLOCATE, _edited(ALLOCATE, work, r"div\.rn", "div.approx"), 90, False)
+
+
+def test_another_architecture_and_another_entry_are_caught(work: Path) -> None:
+    ptx = cargo.emit(ALLOCATE, 90, False, work).ptx
+    with pytest.raises(ToolUnsupported, match="sm_90 for sm_100"):
+        cargo.check_ptx(ALLOCATE, ptx, 100, False)
+    with pytest.raises(IrrError, match="no kernel named update"):
+        cargo.check_ptx(UPDATE, ptx, 90, False)
+
+
+# --- the ABI ----------------------------------------------------------------------------------------------------------
+
+
+def _layout(ptx: str, kernel: Kernel) -> abi.Layout:
+    try:
+        toolkit = find_toolkit()
+    except IrrError as missing:
+        pytest.skip(missing.what)
+    return abi.cubin_layout("rust-nvptx", assemble(ptx, kernel.entry, 90, False, toolkit).cubin)
+
+
+def test_layout_is_the_field_tables(work: Path) -> None:
+    for kernel in (ALLOCATE, UPDATE):
+        assert abi.differences(_layout(cargo.emit(kernel, 90, False, work).ptx, kernel)) == []
+
+
+def test_two_swapped_fields_are_caught(work: Path, tmp_path: Path) -> None:
+    source = altered(tmp_path, "core/src/volume.rs", "pub weight: *mut f32", "pub other: *mut f32")
+    path = source / "rust/core/src/volume.rs"
+    text = path.read_text(encoding="utf-8").replace("pub tsdf: *mut f32", "pub weight: *mut f32")
+    path.write_text(text.replace("pub other: *mut f32", "pub tsdf: *mut f32"), encoding="utf-8")
+    lines = abi.differences(_layout(cargo.emit(UPDATE, 90, False, work, root=source).ptx, UPDATE))
+    assert len(lines) == 2 and "tsdf" in lines[0] and "weight" in lines[1]
