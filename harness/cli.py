@@ -26,7 +26,8 @@ except ModuleNotFoundError as error:
         raise
     # IRR_PYTHON's environment is used as it is, and may be without it.
     print(
-        f"irr: {sys.executable} has no package 'invoke'\n  put it there, or its wheel on PYTHONPATH, or run ./irr without IRR_PYTHON",
+        f"irr: {sys.executable} has no package 'invoke'\n"
+        "  put it there, or its wheel on PYTHONPATH, or run ./irr without IRR_PYTHON",
         file=sys.stderr,
     )
     sys.exit(1)
@@ -238,7 +239,8 @@ def _complain(text: str) -> None:
 def _unexpected(error: Exception) -> str:
     """Two lines for a mistake of ours (or a full disk): what and where; the traceback goes to a file."""
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith(("harness", "tasks")):
-        return f"package {error.name!r} is missing in {sys.executable}\n  run ./irr without IRR_PYTHON, or install it there"
+        cure = "run ./irr without IRR_PYTHON, or install it there"
+        return f"package {error.name!r} is missing in {sys.executable}\n  {cure}"
     where = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
     what = f"{what} (at {Path(where.filename).name}:{where.lineno})"

@@ -89,7 +89,7 @@ def _host_compiler(env: Mapping[str, str]) -> dict[str, Tool]:
 
 def _rust(env: Mapping[str, str], problems: list[dict[str, str]]) -> dict[str, Tool]:
     tools = {}
-    debian = "apt-get install rustc-web rust-web-src libstd-rust-web-dev (./irr setup does it as root, once rust/ has sources)"
+    debian = "apt-get install rustc-web rust-web-src libstd-rust-web-dev (./irr setup does it as root)"
     try:
         rustc = toolchain.find_rustc()
         tools["rustc"] = _tool(True, rustc.version, rustc.path, llvm=rustc.llvm)

@@ -191,7 +191,7 @@ def find_host_compiler(env: Mapping[str, str] | None = None) -> Program:
     return Program(Path(path), words.splitlines()[0] if words else "unknown")
 
 
-# --- Rust and its LLVM -------------------------------------------------------------------------------------------------
+# --- Rust and its LLVM ------------------------------------------------------------------------------------------
 
 
 def parse_llvm_version(text: str) -> str | None:
@@ -210,7 +210,10 @@ def llvm_mismatch(rustc: Program, llc: Program) -> str | None:
     """
     if version_key(rustc.version)[:1] == version_key(llc.version)[:1]:
         return None
-    return f"llc at {llc.path} is LLVM {llc.version}, rustc at {rustc.path} is LLVM {rustc.version}: their PTX is not comparable"
+    return (
+        f"llc at {llc.path} is LLVM {llc.version}, rustc at {rustc.path} is LLVM {rustc.version}: "
+        "their PTX is not comparable"
+    )
 
 
 @dataclass(frozen=True)
