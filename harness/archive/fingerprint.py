@@ -94,7 +94,9 @@ def keys(side: str, checked: bool | None = None) -> list[str]:
     return [field.key for field in FIELDS if field.side == side and checked in (None, field.checked)]
 
 
-def _side(side: str, found: Mapping[str, Any], nulls: list[Null], prefix: str, why: Mapping[str, str]) -> dict[str, Any]:
+def _side(
+    side: str, found: Mapping[str, Any], nulls: list[Null], prefix: str, why: Mapping[str, str]
+) -> dict[str, Any]:
     unknown = set(found) - set(keys(side))
     if unknown:
         raise ValueError(f"fingerprint {side} has no field {', '.join(sorted(unknown))}: add it to the table")

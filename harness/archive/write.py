@@ -123,7 +123,9 @@ class ArchiveWriter:
             IrrError: something stands there already, or the folder cannot be made (path, uid and gid named).
         """
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            raise IrrError(f"{root} exists and is not empty", "name another folder with --out; archives are never overwritten")
+            raise IrrError(
+                f"{root} exists and is not empty", "name another folder with --out; archives are never overwritten"
+            )
         writer = ArchiveWriter(root)
         try:
             writer.raw.mkdir(parents=True, exist_ok=True)
@@ -177,7 +179,8 @@ class ArchiveWriter:
         write_whole(self._path(name), data)
 
     def builds(self, folder: Path) -> None:
-        """Copy manifests, PTX and SASS of a build folder (build/sm_90) to raw/builds/sm_90; cubins stay where they are."""
+        """Copy manifests, PTX and SASS of a build folder (build/sm_90) to raw/builds/sm_90; cubins "
+        "stay where they are."""
         for source in sorted(folder.iterdir()):
             if source.suffix in BUILD_SUFFIXES and source.is_file():
                 self.file(f"builds/{folder.name}/{source.name}", source.read_bytes())
@@ -188,7 +191,9 @@ class ArchiveWriter:
         Raises:
             IrrError: a file that every archive has is missing.
         """
-        missing = [name for name in ("fingerprint.json", "gates.json", "samples.csv") if not (self.raw / name).is_file()]
+        missing = [
+            name for name in ("fingerprint.json", "gates.json", "samples.csv") if not (self.raw / name).is_file()
+        ]
         if missing:
             raise IrrError(f"{self.root} cannot be finished: raw/{missing[0]} was not written")
         for part in self.raw.rglob("*.part"):

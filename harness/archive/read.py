@@ -1,0 +1,298 @@
+"""Reading an archive as untrusted input: plain files only, nothing outside the folder, sizes bounded, no pickle."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from harness.archive.schema import (
+    CSV_FILES,
+    SCHEMA,
+    Column,
+    Evidence,
+    Fingerprint,
+    Gate,
+    Run,
+    decode,
+)
+from harness.archive.write import SUMS
+from harness.errors import IrrError
+
+MIB = 1 << 20
+MAX_JSON = 64 * MIB
+MAX_CSV = 512 * MIB
+MAX_TOTAL = 2048 * MIB
+MAX_FILES = 20_000
+MAX_TEXT = 4_096
+"""Characters in one CSV field; a device name has a few dozen."""
+
+Frame: TypeAlias = Any
+"""A pandas DataFrame or Series. pandas' own annotations give a union at every step, which says less than this."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._+@=,() -]{1,200}")
+
+
+def plain_files(root: Path) -> list[str]:
+    """Every file below root as a relative path with /, sorted.
+
+    Raises:
+        IrrError: a link, a device, a name with odd characters, or more files or bytes than an archive has.
+    """
+    found: list[str] = []
+    total = 0
+    folders = [root]
+    while folders:
+        folder = folders.pop()
+        for entry in os.scandir(folder):
+            relative = Path(entry.path).relative_to(root).as_posix()
+            if not _PLAIN_NAME.fullmatch(entry.name) or entry.name.startswith("-"):
+                raise IrrError(f"{root}: {ascii(relative)[:220]} has a name no archive has")
+            mode = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(mode.st_mode):
+                folders.append(Path(entry.path))
+                continue
+            if not stat.S_ISREG(mode.st_mode):
+                raise IrrError(f"{root}: {relative} is a link or a special file; an archive has plain files only")
+            total += mode.st_size
+            found.append(relative)
+            if total > MAX_TOTAL or len(found) > MAX_FILES:
+                raise IrrError(f"{root} is larger than any archive ({MAX_FILES} files, {MAX_TOTAL // MIB} MiB)")
+    return sorted(found)
+
+
+def read_bytes(root: Path, name: str, limit: int) -> bytes:
+    """One file of an archive, its folders and itself checked not to be links.
+
+    Raises:
+        IrrError: missing, not a plain file, or larger than limit bytes.
+    """
+    path = root
+    for part in name.split("/"):
+        path = path / part
+        if path.is_symlink() or part in ("", ".", ".."):
+            raise IrrError(f"{root}: {name} is not a plain file inside the archive")
+    try:
+        if path.stat().st_size > limit:
+            raise IrrError(f"{root}: {name} is larger than {limit // MIB} MiB")
+        return path.read_bytes()
+    except OSError as error:
+        raise IrrError(f"{root}: {name} cannot be read: {error.strerror}") from None
+
+
+def parse_csv(data: bytes, columns: Sequence[Column], where: str) -> Frame:
+    """Rows as a table typed by the column table; columns that are not in it are kept as text, empty numbers are NaN.
+
+    Raises:
+        IrrError: not UTF-8, a column missing, a value that does not fit; names the line.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise IrrError(f"{where} is not UTF-8") from None
+    if "\r" in text or "\0" in text:
+        raise IrrError(f"{where} has a carriage return or a zero byte; lines end with LF alone")
+    try:
+        rows = list(csv.reader(io.StringIO(text), strict=True))
+    except csv.Error as error:
+        raise IrrError(f"{where} is not CSV: {error}") from None
+    if not rows:
+        raise IrrError(f"{where} is empty; it has a header at least")
+    header, body = rows[0], rows[1:]
+    missing = [column.name for column in columns if column.name not in header]
+    if missing or len(set(header)) != len(header):
+        raise IrrError(f"{where} has no column {missing[0]}" if missing else f"{where} names a column twice")
+    for index, row in enumerate(body):
+        if len(row) != len(header):
+            raise IrrError(f"{where} line {index + 2} has {len(row)} fields, the header {len(header)}")
+    by_name = dict(zip(header, zip(*body, strict=True), strict=True)) if body else dict.fromkeys(header, ())
+    table = {column.name: _column(by_name[column.name], column, where) for column in columns}
+    extra = {name: list(values) for name, values in by_name.items() if name not in table}
+    return pd.DataFrame(table | extra)
+
+
+def _column(values: Sequence[str], column: Column, where: str) -> Any:
+    if column.kind == "str":
+        for index, value in enumerate(values):
+            if column.choices and value not in column.choices:
+                raise IrrError(
+                    f"{where} line {index + 2}: {column.name} is {value[:40]!r}, not {'/'.join(column.choices)}"
+                )
+            if len(value) > MAX_TEXT:
+                raise IrrError(f"{where} line {index + 2}: {column.name} has more than {MAX_TEXT} characters")
+        return np.array(values, dtype=object)
+    numbers = np.empty(len(values))
+    for index, value in enumerate(values):
+        if value == "":
+            if not column.nullable:
+                raise IrrError(f"{where} line {index + 2}: {column.name} may not be empty")
+            numbers[index] = math.nan
+            continue
+        try:
+            number = int(value) if column.kind == "int" else float(value)
+        except ValueError:
+            raise IrrError(f"{where} line {index + 2}: {column.name} is {value[:40]!r}, not a number") from None
+        if not -1e18 < number < 1e18:  # NaN and infinity fail too: they are not numbers in an archive
+            raise IrrError(f"{where} line {index + 2}: {column.name} is {value[:40]!r}, not a usable number")
+        numbers[index] = number
+    return numbers.astype(np.int64) if column.kind == "int" and not column.nullable else numbers
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One loaded archive. Tables and builds are read at first use.
+
+    Attributes:
+        name: the folder's name, what claims and tables call it.
+        complete: whether it stands under SHA256SUMS.
+    """
+
+    root: Path
+    name: str
+    run: Run
+    fingerprint: Fingerprint
+    gates: list[Gate]
+    evidence: dict[str, Evidence]
+    complete: bool
+    files: tuple[str, ...] = field(repr=False, default=())
+
+    def _csv(self, name: str) -> Frame:
+        if f"raw/{name}" not in self.files:
+            return parse_csv(",".join(c.name for c in CSV_FILES[name]).encode() + b"\n", CSV_FILES[name], name)
+        return parse_csv(read_bytes(self.root, f"raw/{name}", MAX_CSV), CSV_FILES[name], f"{self.name}/raw/{name}")
+
+    @cached_property
+    def samples(self) -> Frame:
+        """raw/samples.csv."""
+        return self._csv("samples.csv")
+
+    @cached_property
+    def telemetry(self) -> Frame:
+        """raw/telemetry.csv, empty where there is none."""
+        return self._csv("telemetry.csv")
+
+    @cached_property
+    def counters(self) -> Frame:
+        """raw/counters.csv, empty where there is none."""
+        return self._csv("counters.csv")
+
+    @cached_property
+    def manifests(self) -> dict[tuple[int, str], dict[str, Any]]:
+        """Manifests by (architecture, kernel name as samples carry it)."""
+        found = {}
+        for name in self.files:
+            if name.startswith("raw/builds/") and name.endswith(".json"):
+                document = self.json(name)
+                if isinstance(document, dict) and isinstance(document.get("kernel"), str):
+                    kernel = document["kernel"] + (
+                        "/fma" if document.get("contract") and "/fma/" not in document["kernel"] else ""
+                    )
+                    found[int(document.get("arch", 0)), kernel] = document
+        return found
+
+    def json(self, name: str) -> Any:
+        """Any JSON file of the archive by its path from the root, None where it does not exist."""
+        if name not in self.files:
+            return None
+        return decode(Any, read_bytes(self.root, name, MAX_JSON), f"{self.name}/{name}")
+
+    @property
+    def device_names(self) -> list[str]:
+        """Distinct device names in the order of the passes."""
+        return list(dict.fromkeys(p.device_name for p in self.run.passes))
+
+    def value(self, name: str) -> Any:
+        """The value of one finding in evidence.json, None where it is not there."""
+        found = self.evidence.get(name)
+        return None if found is None else found.value
+
+
+def load(root: Path) -> Archive:
+    """Load one archive folder.
+
+    Raises:
+        IrrError: no archive, a newer schema, or a file that does not fit; one line.
+    """
+    if root.is_symlink() or not root.is_dir():
+        raise IrrError(f"{root} is not a folder", "name an archive: a folder with raw/run.json")
+    files = plain_files(root)
+    if "raw/run.json" not in files:
+        raise IrrError(f"{root} is not an archive: raw/run.json is missing")
+    name = root.resolve().name
+    raw_run = decode(dict[str, Any], read_bytes(root, "raw/run.json", MAX_JSON), f"{name}/raw/run.json")
+    version = raw_run.get("schema")
+    if not isinstance(version, int) or version > SCHEMA:
+        raise IrrError(f"{root} has schema {version!r}, this irr reads up to {SCHEMA}", "use a newer irr")
+    run = decode(Run, read_bytes(root, "raw/run.json", MAX_JSON), f"{name}/raw/run.json")
+
+    def part(file: str, kind: Any, default: Any) -> Any:
+        if f"raw/{file}" not in files:
+            return default
+        return decode(kind, read_bytes(root, f"raw/{file}", MAX_JSON), f"{name}/raw/{file}")
+
+    evidence: list[Evidence] = part("evidence.json", list[Evidence], [])
+    return Archive(
+        root=root,
+        name=name,
+        run=run,
+        fingerprint=part("fingerprint.json", Fingerprint, Fingerprint(built_on={}, run_on={})),
+        gates=part("gates.json", list[Gate], []),
+        evidence={item.name: item for item in evidence},
+        complete=SUMS in files and run.state == "complete",
+        files=tuple(files),
+    )
+
+
+def find(folder: Path) -> list[Path]:
+    """Archive folders directly below a folder, by name."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if (path / "raw" / "run.json").is_file() and not path.is_symlink())
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[list[Path]]:
+    """Archive folders behind a path: the archive itself, a folder of archives, or a packed .tar.zst (unpacked to a
+    temporary folder that is gone afterwards).
+
+    Raises:
+        IrrError: none of these.
+    """
+    if path.is_file():
+        from harness.archive.pack import unpack
+
+        with TemporaryDirectory(prefix="irr-") as folder:
+            unpack(path, Path(folder))
+            roots = [p.parent.parent for p in sorted(Path(folder).rglob("raw/run.json"))]
+            if not roots:
+                raise IrrError(f"{path} holds no archive")
+            yield roots
+        return
+    if not path.exists():
+        raise IrrError(f"{path} does not exist", "name an archive folder or a .tar.zst that `irr pack` wrote")
+    if (path / "raw").is_dir():
+        yield [path]
+        return
+    roots = find(path)
+    if not roots:
+        raise IrrError(f"{path} holds no archive", "an archive is a folder with raw/run.json")
+    yield roots
+
+
+def struct_document(value: msgspec.Struct) -> Any:
+    """A struct in plain types, for JSON output."""
+    return msgspec.to_builtins(value)

@@ -1,0 +1,112 @@
+"""The raw part of `verify`: every byte under raw/ is what SHA256SUMS says, and every file fits the schema."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from harness.archive.read import MAX_CSV, MIB, Archive, load, plain_files, read_bytes
+from harness.archive.schema import CSV_FILES, KERNEL_STATUSES
+from harness.archive.write import SUMS
+from harness.errors import IrrError
+
+MAX_SUMS = 4 * MIB
+ROOT_ENTRIES = (SUMS, "raw", "derived", "README.md")
+"""What may stand at an archive's root; anything else was added by someone."""
+
+_LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<path>raw/[^\n\\]+)")
+
+
+def read_sums(root: Path) -> dict[str, str]:
+    """Digests by path from SHA256SUMS.
+
+    Raises:
+        IrrError: missing, or not in its one form (LF, two spaces, relative paths under raw/, sorted).
+    """
+    if not (root / SUMS).is_file():
+        raise IrrError(f"{root} is incomplete: it has no {SUMS}", "finish it with `irr resume`")
+    text = read_bytes(root, SUMS, MAX_SUMS).decode("utf-8", "replace")
+    if not text.endswith("\n") or "\r" in text:
+        raise IrrError(f"{root}: {SUMS} has lines that do not end with LF", "take the archive again, byte for byte")
+    sums: dict[str, str] = {}
+    paths: list[str] = []
+    for number, line in enumerate(text[:-1].split("\n"), 1):
+        match = _LINE.fullmatch(line)
+        if match is None or ".." in match["path"].split("/") or match["path"] in sums:
+            raise IrrError(f"{root}: {SUMS} line {number} is not `digest  raw/path`")
+        sums[match["path"]] = match["digest"]
+        paths.append(match["path"])
+    if paths != sorted(paths):
+        raise IrrError(f"{root}: {SUMS} is not sorted")
+    return sums
+
+
+def check_sums(root: Path) -> list[str]:
+    """What differs from SHA256SUMS, each file named: changed, missing, or added."""
+    sums = read_sums(root)
+    files = plain_files(root)
+    present = {name for name in files if name.startswith("raw/")}
+    problems = []
+    for name, digest in sums.items():
+        if name not in present:
+            problems.append(f"{name} is missing")
+        elif hashlib.sha256(read_bytes(root, name, MAX_CSV)).hexdigest() != digest:
+            problems.append(f"{name} was changed")
+    problems += [f"{name} was added" for name in sorted(present - set(sums))]
+    problems += sorted({f"{n.split('/')[0]} was added" for n in files if n.split("/")[0] not in ROOT_ENTRIES})
+    return problems
+
+
+def check_schema(archive: Archive) -> list[str]:
+    """What does not fit: files, references between them, values without a reason."""
+    problems: list[str] = []
+    run, samples = archive.run, archive.samples
+    for needed in ("fingerprint.json", "gates.json", "samples.csv"):
+        if f"raw/{needed}" not in archive.files:
+            problems.append(f"raw/{needed} is missing")
+    known = {(p.number, p.device_uuid) for p in run.passes}
+    if len(known) != len(run.passes):
+        problems.append("raw/run.json: a pass stands twice")
+    for (number, uuid), _ in samples.groupby(["pass", "device_uuid"]):
+        if (number, uuid) not in known:
+            problems.append(f"raw/samples.csv: pass {number} on {str(uuid)[:60]} is not in run.json")
+    problems += [
+        f"raw/samples.csv: cell {cell[:60]} is not in run.json"
+        for cell in sorted(set(samples["cell"]))
+        if cell.split("+")[0] not in run.cells and cell not in run.cells
+    ]
+    twice = samples.duplicated(["pass", "device_uuid", "cell", "kernel", "launch", "table", "l2", "load", "round"])
+    if twice.any():
+        problems.append(
+            f"raw/samples.csv line {int(twice.to_numpy().argmax()) + 2}: this kernel stands twice in one round"
+        )
+    explained = {null.field.split(".")[-1] for null in run.nulls} | {null.field for null in run.nulls}
+    timed = samples[samples["status"].isin(("ok", "lossy"))]
+    for column in CSV_FILES["samples.csv"]:
+        if column.nullable and timed[column.name].isna().any() and column.name not in explained:
+            problems.append(f"raw/samples.csv: {column.name} is empty and run.json's nulls do not say why")
+    for status in {s.status for s in run.skipped} - set(KERNEL_STATUSES):
+        problems.append(f"raw/run.json: {status[:40]!r} is no status of a kernel")
+    if run.gpu and len(timed) and not archive.gates:
+        problems.append("raw/gates.json is empty although kernels were timed")
+    for (arch, kernel), manifest in archive.manifests.items():
+        # The atomics of cuda-oxide fail to lower before the fix of patches/: a manifest without it is another program.
+        fixed = (manifest.get("compiler") or {}).get("contains_fix") is True
+        if kernel.startswith("rust-oxide/") and manifest.get("status") == "ok" and not fixed:
+            problems.append(f"raw/builds/sm_{arch}: {kernel} was built without the atomic lowering of patches/")
+    _ = archive.telemetry, archive.counters
+    return problems
+
+
+def check_raw(root: Path) -> tuple[Archive | None, list[str]]:
+    """The archive, where it can be loaded, and everything wrong with its raw part, one short sentence each."""
+    try:
+        problems = check_sums(root)
+    except IrrError as error:
+        problems = [error.what]
+    try:
+        archive = load(root)
+        return archive, problems + check_schema(archive)
+    except IrrError as error:
+        return None, [*problems, error.what]

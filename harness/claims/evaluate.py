@@ -1,0 +1,146 @@
+"""Every claim over the archives at hand: one verdict an id, and where it came from.
+
+Archives are never pooled. A claim is judged on each archive alone and the best archive answers: a decided verdict
+before an open one, a complete run before a quick or unfinished one, the newer before the older. What other archives say
+is listed under `elsewhere`. Claims about several archives (`spans`) get them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import harness.claims.blog
+import harness.claims.ours
+import harness.claims.paper  # noqa: F401  (the three files register their claims)
+from harness.archive.read import Archive, find, load, opened
+from harness.claims.registry import DECIDED, REGISTRY, Claim, Open, Verdict, View
+from harness.errors import IrrError
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+PAPER_IDS = tuple(f"P{n}" for n in range(1, 44))
+BLOG_IDS = tuple(f"B{n}" for n in range(1, 20))
+OUR_IDS = tuple(f"O{n}" for n in range(1, 9))
+IDS = (*PAPER_IDS, *BLOG_IDS, *OUR_IDS)
+"""Every id that the seeds' list fixes, ours first ones included; one missing is a failure, more may be added."""
+
+
+def registered() -> list[Claim]:
+    """All claims in the order of the list; further ones of ours after O8.
+
+    Raises:
+        IrrError: an id of the list has no claim.
+    """
+    missing = [identity for identity in IDS if identity not in REGISTRY.claims]
+    if missing:
+        raise IrrError(f"no claim is registered for {', '.join(missing)}", "add it in harness/claims/")
+    return [REGISTRY.claims[i] for i in IDS] + [c for i, c in REGISTRY.claims.items() if i not in IDS]
+
+
+def judge(claim: Claim, view: View | Sequence[View]) -> Verdict:
+    """One claim on one archive, or on all for a claim that spans them."""
+    try:
+        return claim.decide(view)
+    except Open as open_:
+        return open_.verdict
+
+
+def _rank(archive: Archive) -> tuple[bool, bool, str, str]:
+    return (archive.complete, not archive.run.quick, archive.run.created_utc, archive.name)
+
+
+NO_ARCHIVE = Verdict("undecided", "there is no archive")
+
+# Which open verdict says most about what is missing, where no archive decides.
+_OPEN_ORDER = ("undecided", "needs-two-gpus", "needs-data", "needs-toolchain", "needs-gpu")
+
+
+def best(claim: Claim, views: Sequence[View]) -> tuple[Verdict, Archive | None, list[tuple[Verdict, Archive]]]:
+    """The answering verdict with its archive, and the decided verdicts of the others."""
+    if not views:
+        return NO_ARCHIVE, None, []
+    if claim.spans:
+        return judge(claim, views), None, []
+    judged = [
+        (judge(claim, view), view.archive) for view in sorted(views, key=lambda v: _rank(v.archive), reverse=True)
+    ]
+    decided = [(verdict, archive) for verdict, archive in judged if verdict.verdict in DECIDED]
+    if decided:
+        return decided[0][0], decided[0][1], decided[1:]
+    with_gpu = [pair for pair in judged if pair[1].run.gpu] or judged
+    return *min(with_gpu, key=lambda pair: _OPEN_ORDER.index(pair[0].verdict)), []
+
+
+def rounded(value: Any) -> Any:
+    """Floats to six significant digits, so that the last bits of a library's arithmetic reach no file."""
+    if isinstance(value, bool) or value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(item) for item in value]
+    return float(f"{value:.6g}")
+
+
+def verdicts(archives: Sequence[Archive]) -> list[dict[str, Any]]:
+    """Every claim with its verdict: the document of `claims --json`, with more keys than the contract's eight."""
+    views = [View(archive) for archive in archives]
+    document = []
+    for claim in registered():
+        verdict, archive, elsewhere = best(claim, views)
+        document.append(
+            rounded(
+                {
+                    "id": claim.id,
+                    "source": claim.source,
+                    "statement": claim.statement,
+                    "scope": claim.scope,
+                    "paper": claim.paper or None,
+                    "tolerance": claim.tolerance,
+                    "measured": verdict.measured,
+                    "range": None if verdict.low is None else [verdict.low, verdict.high],
+                    "floor": verdict.floor,
+                    "verdict": verdict.verdict,
+                    "reason": verdict.reason,
+                    "archive": None if archive is None else archive.name,
+                    "device": None if archive is None else (archive.device_names or [None])[0],
+                    "rows": list(verdict.rows),
+                    "elsewhere": [
+                        {"archive": a.name, "device": (a.device_names or [None])[0], "verdict": v.verdict,
+                         "measured": v.measured, "reason": v.reason}
+                        for v, a in elsewhere
+                    ],
+                }
+            )
+        )  # fmt: skip
+    return document
+
+
+def evaluate(path: Path | None = None) -> list[dict[str, Any]]:
+    """Verdicts over one archive (folder, folder of archives, or .tar.zst), or over results/.
+
+    Raises:
+        IrrError: no archive there, or one that cannot be read.
+    """
+    if path is None:
+        return verdicts([load(root) for root in find(RESULTS)])
+    with ExitStack() as stack:
+        archives = [load(root) for root in stack.enter_context(opened(path))]
+        return verdicts(archives)
+
+
+def as_text(document: Sequence[dict[str, Any]]) -> str:
+    """One line a claim, the reason under it, then how many of each verdict."""
+    lines = []
+    for row in document:
+        where = f"  [{row['archive']}]" if row["archive"] else ""
+        lines += [f"{row['id']:<4} {row['verdict']:<16} {row['statement']}", f"     {row['reason']}{where}"]
+    counts = {
+        word: sum(row["verdict"] == word for row in document) for word in dict.fromkeys(r["verdict"] for r in document)
+    }
+    lines.append("")
+    lines.append(", ".join(f"{count} {word}" for word, count in counts.items()))
+    return "\n".join(lines)

@@ -1,0 +1,289 @@
+"""Our own claims, O1 to O8: what the seeds' open questions come to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from harness.claims import statistics
+from harness.claims.paper import CUDA_ALLOCATE, CUDA_UPDATE, PAPER_AXES
+from harness.claims.registry import Compared, Open, Verdict, View, claim, span, worst_floor, x
+
+LIMIT = 2.5
+"""The factor the paper's Triton keeps in its regular stage (P43): an irregular stage within it is no special case."""
+
+
+@claim(
+    "O1",
+    "The residual of Rust's allocate that the paper leaves unattributed is the launch regime: CUDA "
+    "on a stream per volume, "
+    "the others on one stream.",
+    scope="the paper's synthetic cells: serial against the derived reference regime",
+    tolerance="explained share 1 - log(serial) / log(reference), median over cells: at least 0.8 holds, below "
+    "0.2 refutes; cells whose reference ratio is not clear of 1 by the A/A floor say nothing",
+)
+def residual_is_regime(view: View) -> Verdict:
+    found = view.need_sweep(view.rust("allocate"), CUDA_ALLOCATE, axes=PAPER_AXES, least=3)
+    shares, rows = [], []
+    for c in found:
+        if c.reference is None or c.floor is None or c.reference.low <= 1 + c.floor:
+            continue
+        share = 1 - math.log(c.us.median) / math.log(c.reference.median)
+        shares.append(share)
+        rows.append(c.row(explained=share))
+    if len(shares) < 3:
+        raise Open("undecided", f"{len(shares)} cells have a residual in the reference regime, 3 needed")
+    middle = statistics.median(shares)
+    serial = statistics.median([row["ratio"] for row in rows])
+    reference = statistics.median([row["reference"] for row in rows])
+    reason = (
+        f"median over {len(rows)} cells {x(reference)} in the reference regime, {x(serial)} serial: "
+        f"{middle:.0%} explained."
+    )
+    verdict = "reproduced" if middle >= 0.8 else "refuted" if middle < 0.2 else "undecided"
+    return Verdict(verdict, reason, middle, min(shares), max(shares), worst_floor(found), tuple(rows))
+
+
+@claim(
+    "O2",
+    "A Triton probe without a bound loses nothing at any load and stays within 2.5 times CUDA C++.",
+    scope="while against plain (both wait for the index) and while-nowait against nowait, all loads up to 0.94",
+    tolerance="no lossy sample, a load above 0.9 among them; no cell above 2.5x beyond the A/A floor",
+)
+def unbounded_triton(view: View) -> Verdict:
+    pairs = [("triton/allocate/while", CUDA_ALLOCATE), ("triton/allocate/while-nowait", "cuda/allocate/nowait")]
+    timed = set(view.table.kernels("allocate"))
+    pairs = [pair for pair in pairs if set(pair) <= timed]
+    if not pairs:
+        view.need_kernels("triton/allocate/while", CUDA_ALLOCATE)
+    found: list[Compared] = []
+    rows = []
+    for kernel, base in pairs:
+        here = view.need_sweep(kernel, base)
+        found += here
+        rows += [c.row(kernel=kernel) for c in here]
+    samples = view.archive.samples[view.archive.samples["kernel"].isin([kernel for kernel, _ in pairs])]
+    lossy = samples[(samples["status"] == "lossy") | (samples["lost_blocks"] > 0) | (samples["failed_inserts"] > 0)]
+    loads = [
+        view.archive.run.cells[cell].load_factor
+        for cell in sorted(set(samples["cell"]))
+        if cell in view.archive.run.cells
+    ]
+    middle, low, high = span(found)
+    worst = max(found, key=lambda c: c.us.median)
+    reason = (
+        f"{len(samples)} samples up to load {max(loads):.3f}, {len(lossy)} lossy; {x(low)} to {x(high)}, "
+        f"largest on {worst.cell}."
+    )
+    over = [c for c in found if c.us.low > LIMIT * (1 + (c.floor or 0.0))]
+    aa_floor = worst_floor(found)
+    if len(lossy) or over:
+        verdict = "refuted"
+    else:
+        verdict = "reproduced" if max(loads) > 0.9 else "undecided"
+    return Verdict(verdict, reason, middle, low, high, aa_floor, tuple(rows))
+
+
+@claim(
+    "O3",
+    "cuda-oxide's slower update comes from atomics on generic addresses; with global ones it is level with CUDA C++.",
+    scope="rust-oxide/update plain and global",
+    tolerance="plain slower than global beyond the A/A floor in most cells; global within 3 % of CUDA in the median",
+)
+def generic_atomics(view: View) -> Verdict:
+    plain, fixed = "rust-oxide/update/plain", "rust-oxide/update/global"
+    gain = view.need_sweep(plain, fixed)
+    left = view.need_sweep(fixed, CUDA_UPDATE)
+    slower = [c for c in gain if c.difference.side > 0]
+    middle, low, high = span(gain)
+    rest = span(left)[0]
+    reason = (
+        f"plain over global {x(low)} to {x(high)}, slower in {len(slower)} of {len(gain)} cells; global "
+        f"over CUDA {x(rest)} in the median."
+    )
+    if not slower or rest > 1.03 + (worst_floor(left) or 0.0):
+        verdict = "refuted"
+    else:
+        verdict = "reproduced" if 2 * len(slower) > len(gain) else "undecided"
+    rows = (*(c.row(pair="plain/global") for c in gain), *(c.row(pair="global/cuda") for c in left))
+    return Verdict(verdict, reason, middle, low, high, worst_floor(gain), rows)
+
+
+@claim(
+    "O4",
+    "The layout of the voxels costs more than the language.",
+    scope="update: cuda/update/packed against plain, beside every other language's plain against CUDA's",
+    tolerance=(
+        "|log ratio| of the layout above that of every lossless language in the cells both have, beyond the A/A floor"
+    ),
+)
+def layout_over_language(view: View) -> Verdict:
+    packed = {c.cell: c for c in view.need_sweep("cuda/update/packed", CUDA_UPDATE)}
+    others = [
+        k
+        for k in view.table.kernels("update")
+        if k in ("rust-oxide/update/plain", "rust-nvptx/update/plain", "triton/update/while")
+    ]
+    if not others:
+        raise Open("needs-toolchain", "no other language's update was timed")
+    rows, losses, open_cells = [], [], 0
+    for kernel in others:
+        for c in view.sweep(kernel, CUDA_UPDATE):
+            layout = packed.get(c.cell)
+            if layout is None:
+                continue
+            mine, theirs = abs(math.log(layout.us.median)), abs(math.log(c.us.median))
+            rows.append({"cell": c.cell, "kernel": kernel, "layout": layout.us.median, "language": c.us.median})
+            slack = max(c.floor or 0.0, layout.floor or 0.0)
+            if theirs > mine + slack:
+                losses.append(f"{kernel} on {c.cell}: {x(c.us.median)}, layout {x(layout.us.median)}")
+            elif theirs > mine - slack:
+                open_cells += 1
+    if not rows:
+        raise Open("undecided", "the layouts and the languages share no cell")
+    middle, low, high = span(list(packed.values()))
+    reason = (
+        f"packed takes {x(low)} to {x(high)} of the plain layout's time; {len(rows)} comparisons with "
+        f"{len(others)} languages"
+    )
+    if losses:
+        return Verdict(
+            "refuted",
+            f"{reason}; the language costs more in {len(losses)}: {losses[0]}.",
+            middle,
+            low,
+            high,
+            rows=tuple(rows),
+        )
+    verdict = "undecided" if open_cells else "reproduced"
+    return Verdict(
+        verdict,
+        f"{reason}, {open_cells} within the A/A floor.",
+        middle,
+        low,
+        high,
+        worst_floor(list(packed.values())),
+        tuple(rows),
+    )
+
+
+@claim(
+    "O5",
+    "A pool that is too small ends at once, and what is lost is counted exactly.",
+    scope="base in pools of 1100, 600 and 1 blocks, every arm that was tried",
+    tolerance="under one second; lost blocks = needed - pool, dropped points = the samples of the lost blocks",
+)
+def small_pool(view: View) -> Verdict:
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for name, item in view.archive.evidence.items():
+        parts = name.split(".")
+        if parts[0] != "small_pool" or len(parts) != 4 or not parts[2].isdigit() or isinstance(item.value, bool):
+            continue
+        if isinstance(item.value, (int, float)):
+            found.setdefault((parts[1], int(parts[2])), {})[parts[3]] = item.value
+    whole = {"seconds", "needed_blocks", "lost_blocks", "dropped_points", "lost_samples"}
+    complete = {key: values for key, values in sorted(found.items()) if whole <= values.keys()}
+    if not complete:
+        raise Open("undecided", "no archive has a run in a pool that is too small")
+    wrong, rows = [], []
+    for (arm, pool), v in complete.items():
+        rows.append({"arm": arm, "pool": pool, **{key: v[key] for key in sorted(whole)}})
+        needed = v["needed_blocks"] - pool
+        if needed <= 0:
+            wrong.append(f"{arm} in {pool}: the pool is not too small")
+        elif v["seconds"] >= 1:
+            wrong.append(f"{arm} in {pool} took {v['seconds']:.3g} s")
+        elif v["lost_blocks"] != needed:
+            wrong.append(f"{arm} in {pool} says {v['lost_blocks']:.0f} blocks lost, not {needed:.0f}")
+        elif v["dropped_points"] != v["lost_samples"]:
+            wrong.append(f"{arm} in {pool} says {v['dropped_points']:.0f} points dropped, not {v['lost_samples']:.0f}")
+    slowest = max(row["seconds"] for row in rows)
+    reason = f"{len(rows)} runs ({', '.join(sorted({row['arm'] for row in rows}))}), the longest {slowest:.3g} s"
+    if wrong:
+        return Verdict("refuted", f"{wrong[0]}. {reason}.", slowest, rows=tuple(rows))
+    return Verdict("reproduced", f"{reason}, all losses exact.", slowest, rows=tuple(rows))
+
+
+@claim(
+    "O6",
+    "Allocate need not wait for a block's index: it never uses it.",
+    scope="cuda/allocate/nowait against plain, serial, fresh",
+    tolerance="exact gates of the nowait kernel green, faster beyond the A/A floor in most cells, slower in none",
+)
+def need_not_wait(view: View) -> Verdict:
+    kernel = "cuda/allocate/nowait"
+    found = view.need_sweep(kernel, CUDA_ALLOCATE)
+    samples = view.archive.samples
+    judged = samples[(samples["kernel"] == kernel) & samples["lost_blocks"].notna()]
+    if judged.empty:
+        raise Open("undecided", f"no sample says what {kernel} built")
+    bad = judged[(judged["lost_blocks"] > 0) | (judged["status"].isin(("failed", "hung")))]
+    faster = [c for c in found if c.difference.side < 0]
+    slower = [c for c in found if c.difference.side > 0]
+    middle, low, high = span(found)
+    reason = (
+        f"without the wait {x(low)} to {x(high)} of the time, faster in {len(faster)} of {len(found)} "
+        f"cells; {len(bad)} of {len(judged)} samples lack a block."
+    )
+    if len(bad) or slower:
+        verdict = "refuted"
+    else:
+        verdict = "reproduced" if 2 * len(faster) > len(found) else "undecided"
+    return Verdict(verdict, reason, middle, low, high, worst_floor(found), tuple(c.row() for c in found))
+
+
+@claim(
+    "O7",
+    "Stock rustc's kernels are as fast as cuda-oxide's.",
+    scope="the same core, rust-nvptx against rust-oxide, allocate and update",
+    tolerance="no cell differs beyond the A/A floor",
+)
+def stock_rustc(view: View) -> Verdict:
+    found: list[Compared] = []
+    rows = []
+    for stage in ("allocate", "update"):
+        here = view.need_sweep(f"rust-nvptx/{stage}/plain", f"rust-oxide/{stage}/plain")
+        found += here
+        rows += [c.row(stage=stage) for c in here]
+    apart = [row for row in rows if row["side"]]
+    middle, low, high = span(found)
+    reason = f"stock over cuda-oxide {x(low)} to {x(high)}, different in {len(apart)} of {len(rows)} comparisons"
+    if apart:
+        worst = max(apart, key=lambda row: abs(math.log(row["ratio"])))
+        reason += f", most on {worst['cell']} {worst['stage']}"
+    return Verdict(
+        "refuted" if apart else "reproduced", f"{reason}.", middle, low, high, worst_floor(found), tuple(rows)
+    )
+
+
+@claim(
+    "O8",
+    "The same source builds the same blocks on the host, on the GPU and in Triton's interpreter.",
+    scope="exact gates of the CUDA source on host and GPU and of the Triton source on interpreter and GPU",
+    tolerance="every exact-set gate green, all four places judged",
+    spans=True,
+)
+def same_blocks(views: Sequence[View]) -> Verdict:
+    places = {
+        ("cpu", "host"): [],
+        ("cuda", "gpu"): [],
+        ("triton-while", "interpreter"): [],
+        ("triton-while", "gpu"): [],
+    }
+    for view in views:
+        for gate in view.gates("exact", gate="exact-set"):
+            if (gate.arm, gate.place) in places:
+                places[gate.arm, gate.place].append((view.archive.name, gate))
+    words = ", ".join(f"{arm} on {place} {len(gates)}" for (arm, place), gates in places.items())
+    failed = [(name, g) for gates in places.values() for name, g in gates if not g.ok]
+    if failed:
+        name, gate = failed[0]
+        return Verdict("refuted", f"{gate.subject} in {name}: {gate.message}.")
+    missing = [f"{arm} on {place}" for (arm, place), gates in places.items() if not gates]
+    if missing:
+        only_gpu = all(name.endswith("gpu") for name in missing)
+        raise Open(
+            "needs-gpu" if only_gpu else "undecided", f"not judged: {', '.join(missing)} (exact-set gates: {words})"
+        )
+    total = sum(g.compared for gates in places.values() for _, g in gates)
+    return Verdict("reproduced", f"exact-set gates: {words}; {total} blocks compared.", total)

@@ -1,0 +1,323 @@
+"""What a claim is, and what a claim may ask an archive.
+
+A claim is one function over an archive (over all archives where its id says so) that returns a `Verdict`. Adding one
+is writing that function under `@claim(...)` in paper.py, blog.py or ours.py; nothing else lists claims.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from harness.archive.read import Archive
+from harness.archive.schema import Gate
+from harness.claims import statistics
+from harness.claims.statistics import SERIAL, Difference, Ratio, Regime, Table
+from harness.workload.cells import load_cells
+
+DECIDED = ("reproduced", "differs", "refuted")
+OPEN = ("undecided", "needs-gpu", "needs-two-gpus", "needs-data", "needs-toolchain")
+VERDICTS = (*DECIDED, *OPEN)
+
+FIGURE = 0.10
+"""Tolerance of a figure of another card. The paper's own two cards differ by up to 9 % in the same ratio (its Table 2:
+Triton in total on the 1.28 M sphere 3.06 and 3.33, on AmericanDiner 2.86 and 2.70); beyond, it is another figure."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an archive says about a claim.
+
+    Attributes:
+        verdict: one of VERDICTS.
+        reason: one or two sentences with the numbers, for a reader who has not seen the archive.
+        measured: the headline number or text, None where there is none.
+        low, high: range over passes (or over what `reason` says).
+        floor: the A/A floor the judgement had to clear, None where none applies.
+        rows: the numbers behind it, plain values, for the page.
+    """
+
+    verdict: str
+    reason: str
+    measured: float | str | None = None
+    low: float | None = None
+    high: float | None = None
+    floor: float | None = None
+    rows: tuple[dict[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"{self.verdict!r} is no verdict")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of a seed, in our own words.
+
+    Attributes:
+        scope: where the statement is meant to hold, and what we judge it on.
+        paper: the figure(s) the seed gives, as text; blank where it gives none.
+        tolerance: when a figure counts as reproduced, and why.
+        decide: the predicate. Gets one archive's view, or all of them where `spans`.
+        spans: whether the claim is about several archives at once.
+    """
+
+    id: str
+    source: str
+    statement: str
+    scope: str
+    paper: str
+    tolerance: str
+    decide: Callable[..., Verdict]
+    spans: bool = False
+
+
+@dataclass
+class Registry:
+    """Claims by id, in the order they were written."""
+
+    claims: dict[str, Claim] = field(default_factory=dict)
+
+    def add(self, new: Claim) -> None:
+        if new.id in self.claims:
+            raise ValueError(f"claim {new.id} stands twice")
+        self.claims[new.id] = new
+
+
+REGISTRY = Registry()
+
+SOURCES = {"P": "paper", "B": "blog", "O": "ours"}
+
+
+def claim(
+    identity: str, statement: str, *, scope: str, paper: str = "", tolerance: str = "", spans: bool = False
+) -> Callable[[Callable[..., Verdict]], Callable[..., Verdict]]:
+    """Register a predicate under its id."""
+
+    def wrap(decide: Callable[..., Verdict]) -> Callable[..., Verdict]:
+        source = SOURCES[identity[0]]
+        REGISTRY.add(Claim(identity, source, statement, scope, paper, tolerance, decide, spans))
+        return decide
+
+    return wrap
+
+
+# ------------------------------------------------------------------------------------------------ asking an archive
+
+
+class Open(Exception):
+    """The archive cannot decide; carries the verdict. Raised by the `need_*` methods so that predicates stay short."""
+
+    def __init__(self, verdict: str, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict = Verdict(verdict, reason)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A ratio with its floor and whether it differs from 1."""
+
+    cell: str
+    us: Ratio
+    cycles: Ratio | None
+    floor: float | None
+    difference: Difference
+    reference: Ratio | None = None
+
+    def row(self, **more: Any) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "cell": self.cell,
+            "ratio": self.us.median,
+            "low": self.us.low,
+            "high": self.us.high,
+            "floor": self.floor,
+            "side": self.difference.side,
+            "reference": None if self.reference is None else self.reference.median,
+            **more,
+        }
+
+
+# Language stand-ins: the paper's Rust is cuda-oxide. An archive made without it has stock rustc's kernels, which then
+# answer, named as such; only where the claim is about cuda-oxide itself is it needed.
+RUST = ("rust-oxide", "rust-nvptx")
+
+
+@dataclass(frozen=True)
+class View:
+    """One archive, asked in the words of the claims."""
+
+    archive: Archive
+
+    @cached_property
+    def table(self) -> Table:
+        return Table(self.archive.samples)
+
+    @property
+    def gpu(self) -> bool:
+        return self.archive.run.gpu
+
+    # ---- evidence
+
+    def value(self, name: str, kind: type | tuple[type, ...] = (int, float)) -> Any:
+        """A finding of evidence.json of this kind, None where it is absent or of another kind."""
+        found = self.archive.value(name)
+        if isinstance(found, bool) and kind is not bool:
+            return None
+        return found if isinstance(found, kind) else None
+
+    def need(self, *names: str, kind: type | tuple[type, ...] = (int, float), verdict: str = "undecided") -> list[Any]:
+        """Findings that must all be there.
+
+        Raises:
+            Open: one is not; names it.
+        """
+        values = [self.value(name, kind) for name in names]
+        missing = [name for name, value in zip(names, values, strict=True) if value is None]
+        if missing:
+            raise Open(verdict, f"no archive has the finding {missing[0]}")
+        return values
+
+    # ---- samples
+
+    def need_gpu(self) -> None:
+        if not self.gpu:
+            raise Open("needs-gpu", "measured on a GPU only; this archive has none")
+
+    def rust(self, stage: str) -> str:
+        """The Rust kernel of a stage: cuda-oxide's, or stock rustc's where that is absent.
+
+        Raises:
+            Open: neither was timed.
+        """
+        self.need_gpu()
+        timed = set(self.table.kernels(stage))
+        for language in RUST:
+            if f"{language}/{stage}/plain" in timed:
+                return f"{language}/{stage}/plain"
+        raise Open("needs-toolchain", f"no Rust {stage} kernel was timed")
+
+    def need_kernels(self, *kernels: str, verdict: str = "undecided") -> None:
+        """Raises Open unless every kernel was timed. A cuda-oxide kernel that is absent needs its toolchain."""
+        self.need_gpu()
+        timed = set(self.table.kernels())
+        for kernel in kernels:
+            if kernel not in timed:
+                raise Open(
+                    "needs-toolchain" if kernel.startswith("rust-oxide/") else verdict, f"{kernel} was not timed"
+                )
+
+    def compare(self, kernel: str, base: str, cell: str, regime: Regime = SERIAL) -> Compared | None:
+        """kernel / base in one cell and regime with floor and difference; None where they share no round."""
+        us = statistics.ratio(self.table, kernel, base, cell, regime)
+        if us is None:
+            return None
+        cycles = statistics.ratio(self.table, kernel, base, cell, regime, "cycles")
+        stage = kernel.split("/")[1]
+        aa_floor = statistics.floor(self.table, cell, stage, regime)
+        reference = (
+            statistics.reference(self.table, kernel, base, cell, regime.table) if regime.launch == "serial" else None
+        )
+        return Compared(cell, us, cycles, aa_floor, statistics.different(us, cycles, aa_floor), reference)
+
+    def sweep(
+        self, kernel: str, base: str, regime: Regime = SERIAL, axes: Sequence[str] | None = None
+    ) -> list[Compared]:
+        """compare() over every plain cell (no +variant) of these axes that has both, in the cells' order."""
+        found = []
+        for cell in self.cells(axes):
+            compared = self.compare(kernel, base, cell, regime)
+            if compared is not None and len(compared.us.passes) >= statistics.MIN_PASSES:
+                found.append(compared)
+        return found
+
+    def need_sweep(
+        self, kernel: str, base: str, regime: Regime = SERIAL, axes: Sequence[str] | None = None, least: int = 1
+    ) -> list[Compared]:
+        """sweep() with at least `least` cells of at least two passes.
+
+        Raises:
+            Open: kernels not timed, a quick run, or too few cells.
+        """
+        self.need_kernels(kernel, base)
+        found = self.sweep(kernel, base, regime, axes)
+        if len(found) < least:
+            where = f" of axis {', '.join(axes)}" if axes else ""
+            passes = statistics.MIN_PASSES
+            raise Open("undecided", f"{len(found)} cells{where} with {passes} passes of both kernels, {least} needed")
+        return found
+
+    def cells(self, axes: Sequence[str] | None = None) -> list[str]:
+        """Plain cells of these axes: data/cells.toml's order first, then the archive's others by name."""
+        known = load_cells()
+        names = [name for name in known if name in self.archive.run.cells]
+        names += sorted(name for name in self.archive.run.cells if name not in known and "+" not in name)
+        return [name for name in names if axes is None or self.axis(name) in axes]
+
+    def axis(self, cell: str) -> str:
+        """The question a cell answers."""
+        facts = self.archive.run.cells.get(cell)
+        if facts is not None and facts.axis:
+            return facts.axis
+        known = load_cells().get(cell)
+        return known.axis if known is not None else ""
+
+    def median_us(self, kernel: str, cell: str, regime: Regime = SERIAL) -> float | None:
+        """Median over passes of the passes' median time, microseconds a launch."""
+        rows = self.table.select(kernel, cell, regime).dropna(subset=["us"])
+        if rows.empty:
+            return None
+        return statistics.median([statistics.median(g["us"].tolist()) for _, g in rows.groupby(statistics.PASS)])
+
+    # ---- gates and counters
+
+    def gates(self, tier: str | None = None, **match: Any) -> list[Gate]:
+        """Gates that ran, of a tier, whose fields equal `match`."""
+        return [
+            gate
+            for gate in self.archive.gates
+            if gate.skipped is None
+            and tier in (None, gate.tier)
+            and all(getattr(gate, key) == value for key, value in match.items())
+        ]
+
+    def counter(self, kernel: str, metric: str, cell: str = "base") -> float | None:
+        """A hardware counter: the median over its rows, None where there is none."""
+        rows = self.archive.counters
+        rows = rows[(rows["kernel"] == kernel) & (rows["cell"] == cell) & (rows["metric"] == metric)]
+        values = rows["value"].dropna().tolist()
+        return statistics.median(values) if values else None
+
+    def manifest(self, kernel: str, arch: int | None = None) -> dict[str, Any] | None:
+        """The manifest of a kernel for the device that ran, or for `arch`; the lowest one where no device ran."""
+        ran = [p.arch for p in self.archive.run.passes if p.arch]
+        wanted = arch if arch is not None else (ran[0] if ran else None)
+        found = {a: m for (a, name), m in self.archive.manifests.items() if name == kernel}
+        if wanted is not None:
+            return found.get(wanted)
+        return found[min(found)] if found else None
+
+
+def within(value: float, figure: float, tolerance: float = FIGURE) -> bool:
+    """Whether a figure is met: |value / figure - 1| <= tolerance."""
+    return math.isfinite(value) and abs(value / figure - 1) <= tolerance
+
+
+def span(found: Sequence[Compared]) -> tuple[float, float, float]:
+    """Median, lowest and highest of the cells' median ratios."""
+    values = [compared.us.median for compared in found]
+    return statistics.median(values), min(values), max(values)
+
+
+def worst_floor(found: Sequence[Compared]) -> float | None:
+    """The largest A/A floor of these cells, None where any has none."""
+    floors = [compared.floor for compared in found]
+    return max(f for f in floors if f is not None) if floors and None not in floors else None
+
+
+def x(value: float) -> str:
+    """A ratio as text."""
+    return f"{value:.3g}x" if value < 10 else f"{value:.1f}x"

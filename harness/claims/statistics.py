@@ -1,0 +1,263 @@
+"""How samples become a number (method: Statistics, A/A, Order). Pure functions of a samples table.
+
+A pass's ratio is the median over rounds of the ratio within the round; over passes stand the median and the range.
+Only samples with status ok enter. Nothing is dropped, nothing is pooled across archives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from harness.archive.read import Frame
+
+PASS = ["pass", "device_uuid"]
+ROUND = [*PASS, "round"]
+CI_PASSES = 6
+"""Passes from which on an interval is given; below, a bootstrap of three numbers only repeats their range."""
+CI_DRAWS = 2_000
+PERCENTILE_SAMPLES = {50: 1, 95: 40, 99: 200}
+"""Samples below which a percentile is absent: p95 of fewer than 40 is the largest or second largest sample."""
+MIN_PASSES = 2
+"""Passes below which nothing is called different: a single pass has no range."""
+
+
+@dataclass(frozen=True)
+class Regime:
+    """The regime part of a sample's key; the default is where verdicts are judged."""
+
+    launch: str = "serial"
+    table: str = "fresh"
+    l2: str = "asreset"
+    load: str = "aot"
+
+    def __str__(self) -> str:
+        return f"{self.launch}, {self.table}, {self.l2}, {self.load}"
+
+
+SERIAL = Regime()
+CONCURRENT = Regime(launch="concurrent")
+FILLED = Regime(table="filled")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of two kernels, or of one kernel in two regimes.
+
+    Attributes:
+        passes: the ratio of each pass, ordered by device and pass.
+        devices: the device of each.
+        rounds: rounds compared, all passes together.
+        ahead: rounds in which the ratio is below 1.
+    """
+
+    passes: tuple[float, ...]
+    devices: tuple[str, ...]
+    rounds: int
+    ahead: int
+
+    @property
+    def median(self) -> float:
+        return median(self.passes)
+
+    @property
+    def low(self) -> float:
+        return min(self.passes)
+
+    @property
+    def high(self) -> float:
+        return max(self.passes)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the median over passes, None below CI_PASSES passes."""
+        return bootstrap(self.passes, self.devices)
+
+
+def median(values: Sequence[float]) -> float:
+    """Median as the mean of the middle two, in plain Python so that no library's rounding enters."""
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("no values")
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def percentile(values: Sequence[float], percent: int) -> float | None:
+    """Nearest-rank percentile, None where there are too few samples to have one."""
+    if len(values) < PERCENTILE_SAMPLES[percent]:
+        return None
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+
+def _stream(label: str, count: int, below: int) -> list[int]:
+    """`count` whole numbers below `below` from a frozen stream: SHA-256 in counter mode, the same on every machine and
+    with every library version, which no package's generator promises."""
+    numbers: list[int] = []
+    block = 0
+    while len(numbers) < count:
+        digest = hashlib.sha256(f"irr bootstrap 1/{label}/{block}".encode()).digest()
+        # 32 bits for a range of a few dozen: the bias of the remainder is below 1e-8.
+        numbers += [int.from_bytes(digest[i : i + 4], "little") % below for i in range(0, 32, 4)]
+        block += 1
+    return numbers[:count]
+
+
+@lru_cache(maxsize=512)
+def _draws(size: int) -> np.ndarray:
+    return np.array(_stream(f"{size}", CI_DRAWS * size, size)).reshape(CI_DRAWS, size)
+
+
+def bootstrap(values: Sequence[float], strata: Sequence[str]) -> tuple[float, float] | None:
+    """95 % interval of the median, resampling passes within each device (a stratum); None below CI_PASSES values."""
+    if len(values) < CI_PASSES:
+        return None
+    groups: dict[str, list[float]] = {}
+    for value, stratum in zip(values, strata, strict=True):
+        groups.setdefault(stratum, []).append(value)
+    resampled = [np.array(groups[name])[_draws(len(groups[name]))] for name in sorted(groups)]
+    medians = np.sort(np.median(np.concatenate(resampled, axis=1), axis=1))
+    return float(medians[int(0.025 * CI_DRAWS)]), float(medians[int(0.975 * CI_DRAWS) - 1])
+
+
+class Table:
+    """A samples table with its keys looked up once: a matrix has 10^5 rows and claims ask it 10^3 times."""
+
+    def __init__(self, samples: Frame) -> None:
+        self.rows = samples
+        keys = ["kernel", "cell", "launch", "table", "l2", "load"]
+        self._groups: dict[tuple[str, ...], Frame] = {}
+        if len(samples):
+            for key, group in samples.groupby(keys, sort=True):
+                self._groups[tuple(str(part) for part in key)] = group
+        self._stage = {
+            (str(k), str(c)): str(s) for k, c, s in samples[["kernel", "cell", "stage"]].drop_duplicates().values
+        }
+
+    def select(self, kernel: str, cell: str, regime: Regime = SERIAL, status: tuple[str, ...] = ("ok",)) -> Frame:
+        """Samples of one kernel in one cell and regime, of these statuses."""
+        group = self._groups.get((kernel, cell, regime.launch, regime.table, regime.l2, regime.load))
+        if group is None:
+            return self.rows.iloc[:0]
+        return group[group["status"].isin(status)]
+
+    def cells(self, kernel: str, regime: Regime = SERIAL) -> list[str]:
+        """Cells in which the kernel has an ok sample in this regime, sorted."""
+        wanted = (regime.launch, regime.table, regime.l2, regime.load)
+        found = [key[1] for key in self._groups if key[0] == kernel and key[2:] == wanted]
+        return sorted(cell for cell in found if len(self.select(kernel, cell, regime)))
+
+    def kernels(self, stage: str | None = None, cell: str | None = None) -> list[str]:
+        """Kernels that were sampled, sorted."""
+        return sorted({k for (k, c), s in self._stage.items() if stage in (None, s) and cell in (None, c)})
+
+    def regimes(self) -> list[Regime]:
+        """Regimes that were sampled, sorted."""
+        return sorted({Regime(*key[2:]) for key in self._groups}, key=str)
+
+
+def _cycles(rows: Frame) -> Frame:
+    """SM cycles per launch: the stamps, or time x clock where there are none (us x MHz)."""
+    return rows["cycles"].fillna(rows["us"] * rows["sm_clock_mhz"])
+
+
+def ratio_of(numerator: Frame, denominator: Frame, value: str = "us") -> Ratio | None:
+    """Ratio of two selections, paired within pass and round; None where no round has both."""
+    left, right = numerator, denominator
+    if value == "cycles":
+        left, right = left.assign(cycles=_cycles(left)), right.assign(cycles=_cycles(right))
+    left = left[[*ROUND, value]].dropna()
+    right = right[[*ROUND, value]].dropna()
+    pairs = left.merge(right, on=ROUND, suffixes=("_a", "_b"))
+    pairs = pairs[pairs[f"{value}_b"] > 0]
+    if pairs.empty:
+        return None
+    pairs = pairs.assign(ratio=pairs[f"{value}_a"] / pairs[f"{value}_b"])
+    passes, devices = [], []
+    for (_, device), group in pairs.sort_values(["device_uuid", "pass"]).groupby(["pass", "device_uuid"]):
+        passes.append(median(group["ratio"].tolist()))
+        devices.append(str(device))
+    return Ratio(tuple(passes), tuple(devices), len(pairs), int((pairs["ratio"] < 1).sum()))
+
+
+def ratio(table: Table, kernel: str, base: str, cell: str, regime: Regime = SERIAL, value: str = "us") -> Ratio | None:
+    """How much slower `kernel` is than `base` in one cell and regime."""
+    return ratio_of(table.select(kernel, cell, regime), table.select(base, cell, regime), value)
+
+
+def reference(table: Table, kernel: str, base: str, cell: str, state: str = "fresh") -> Ratio | None:
+    """The derived row `reference`: the kernel's `serial` over the base's `concurrent`, same pass and round.
+
+    It stands for what paper/reference_regime.md describes; it is no sampled regime and not the paper's host loop.
+    """
+    serial, concurrent = Regime(table=state), Regime(launch="concurrent", table=state)
+    return ratio_of(table.select(kernel, cell, serial), table.select(base, cell, concurrent))
+
+
+def floor(table: Table, cell: str, stage: str, regime: Regime = SERIAL) -> float | None:
+    """The A/A floor: the largest |median ratio - 1| over passes of any twin of this stage; None without a twin."""
+    found: list[float] = []
+    for twin in table.kernels(stage, cell):
+        if not twin.endswith("@twin"):
+            continue
+        pair = ratio(table, twin, twin.removesuffix("@twin"), cell, regime)
+        if pair is not None:
+            found.append(max(abs(value - 1) for value in pair.passes))
+    return max(found) if found else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Whether a ratio differs from 1, and in words why or why not.
+
+    Attributes:
+        side: -1 faster, +1 slower, 0 not told apart.
+    """
+
+    side: int
+    reason: str
+
+
+def different(us: Ratio, cycles: Ratio | None, aa_floor: float | None) -> Difference:
+    """Every pass on the same side of 1, the range clear of the A/A floor, and the same in cycles "
+    "(method: Statistics)."""
+    if len(us.passes) < MIN_PASSES:
+        return Difference(0, f"{len(us.passes)} pass, {MIN_PASSES} needed")
+    if aa_floor is None:
+        return Difference(0, "no A/A control in this cell and regime")
+    side = _side(us, aa_floor)
+    if side == 0:
+        return Difference(0, f"range {us.low:.3f}-{us.high:.3f} is not clear of the A/A floor {aa_floor:.2%}")
+    if cycles is None:
+        return Difference(0, "neither cycles nor clocks were read")
+    if _side(cycles, aa_floor) != side:
+        return Difference(0, f"holds in time, not in cycles ({cycles.low:.3f}-{cycles.high:.3f})")
+    return Difference(side, f"every pass, in time and cycles, beyond the A/A floor {aa_floor:.2%}")
+
+
+def _side(value: Ratio, aa_floor: float) -> int:
+    if value.low > 1 + aa_floor:
+        return 1
+    if value.high < 1 - aa_floor:
+        return -1
+    return 0
+
+
+def drift(rows: Frame) -> float | None:
+    """Second half of the rounds over the first, median time, largest departure over passes; None below 4 rounds."""
+    worst: float | None = None
+    for _, group in rows.dropna(subset=["us"]).groupby(PASS):
+        values = group.sort_values("round")["us"].tolist()
+        if len(values) < 4:
+            continue
+        half = len(values) // 2
+        change = median(values[-half:]) / median(values[:half])
+        if worst is None or abs(change - 1) > abs(worst - 1):
+            worst = change
+    return worst
