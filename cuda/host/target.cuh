@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <thread>
 
 #define __global__
 #define __device__
@@ -33,8 +34,10 @@ inline float plain(const float& word) {
   return value;
 }
 
+// With more threads than cores the thread that is waited for may not be running: let it.
 template <class T>
 inline T reload(const T& word) {
+  std::this_thread::yield();
   return __atomic_load_n(&word, __ATOMIC_RELAXED);
 }
 
