@@ -127,10 +127,13 @@ def build(c: Any, arch: list[str], arms: str | None = None) -> None:
 def gate(c: Any, arms: str | None = None, json: bool = False) -> None:
     """Correctness tiers on this machine: host build, interpreter, and the GPU where there is one."""
     from harness.cli import print_json
-    from harness.gates.run import run_gates
+    from harness.gates.run import gate_task, summary
 
-    outcome = run_gates(arms)
-    print_json(outcome) if json else print(outcome)
+    results, fine = gate_task(arms)
+    print_json([result.to_json() for result in results]) if json else print(summary(results))
+    if not fine:
+        failed = ", ".join(dict.fromkeys(result.gate for result in results if result.failed))
+        raise IrrError(f"gates failed: {failed}" if failed else "an arm that was asked for could not be judged")
 
 
 @task(

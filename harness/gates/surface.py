@@ -12,6 +12,8 @@ import itertools
 
 import numpy as np
 
+from harness.gates.crossarm import hausdorff
+from harness.gates.result import GateResult, judge
 from harness.workload.fused import Fused
 from harness.workload.table import pack
 from harness.workload.volume import BLOCK_EDGE
@@ -73,3 +75,27 @@ def _block_crossings(fused: Fused, keys: np.ndarray, start: int) -> np.ndarray:
         at = origin[cut] + CORNERS[a] + t[:, None] * (CORNERS[b] - CORNERS[a])
         vertices.append((at + 0.5) * float(fused.voxel))
     return np.concatenate(vertices)
+
+
+def extract_gate(triangles: np.ndarray, fused: Fused, subject: str) -> GateResult:
+    """The extract kernel's vertices are the crossings that NumPy finds, both ways.
+
+    The kernel computes in float32: a corner (v + 0.5) h rounds twice, a crossing four times more, each by at most
+    2^-24 of the coordinate, so 8 roundings of the largest coordinate are allowed.
+
+    Args:
+        triangles: (t, 3, 3) f32, metres.
+    """
+    found = np.asarray(triangles, np.float64).reshape(-1, 3)
+    wanted = crossings(fused)
+    limit = 8 * 2.0**-24 * (float(np.abs(wanted).max()) + float(fused.voxel)) if len(wanted) else 0.0
+    apart = hausdorff(found, wanted) if len(found) or len(wanted) else 0.0
+    return judge(
+        "extract",
+        "exact",
+        subject,
+        # A volume without a crossing has no surface: then its voxels are what was looked at.
+        min(len(found), len(wanted)) if len(found) or len(wanted) else fused.weight.size,
+        {"apart": (apart <= limit, f"the surfaces are {apart:.3g} m apart, more than rounding ({limit:.3g} m)")},
+        {"triangles": len(found) // 3, "crossings": len(wanted), "hausdorff_m": apart, "limit_m": limit},
+    )
