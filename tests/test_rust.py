@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.build import abi, cargo
-from harness.build.assemble import assemble, count_ptx
+from harness.build import abi, cargo, rustc
+from harness.build.assemble import Assembler, assemble, count_ptx
 from harness.build.kernels import KERNELS, Kernel
 from harness.build.manifest import ToolMissing, ToolUnsupported
 from harness.build.toolchain import find_toolkit
@@ -226,27 +226,18 @@ def test_a_loop_instead_of_a_native_add_is_caught(work: Path) -> None:
         UPDATE, work, r"red\.global\.relaxed\.gpu\.add\.f32 \[(%rd\d+)\], (%r\d+)", r"atom.cas.b32 %r1, [\1], \2, \2"
     )
     with pytest.raises(IrrError, match="0 native float additions and 5 compare-and-swaps"):
-        cargo.check_ptx(UPDATE, loop, 90, False)
+        rustc.check_ptx(UPDATE, loop, 90)
     lost = re.sub(r"red\.global[^;]*;", "", _edited(UPDATE, work, "red", "red"), count=1)
     with pytest.raises(IrrError, match="4 native float additions"):
-        cargo.check_ptx(UPDATE, lost, 90, False)
-
-
-def test_contracted_and_approximate_code_is_caught(work: Path) -> None:
-    fused = _edited(ALLOCATE, work, r"mul\.rn\.f32 ", "fma.rn.f32 ")
-    with pytest.raises(IrrError, match="contraction is off"):
-        cargo.check_ptx(ALLOCATE, fused, 90, False)
-    cargo.check_ptx(ALLOCATE, fused, 90, True)
-    with pytest.raises(IrrError, match="approximate"):
-        cargo.check_ptx(ALLOCATE, _edited(ALLOCATE, work, r"div\.rn", "div.approx"), 90, False)
+        rustc.check_ptx(UPDATE, lost, 90)
 
 
 def test_another_architecture_and_another_entry_are_caught(work: Path) -> None:
     ptx = cargo.emit(ALLOCATE, 90, False, work).ptx
     with pytest.raises(ToolUnsupported, match="sm_90 for sm_100"):
-        cargo.check_ptx(ALLOCATE, ptx, 100, False)
+        rustc.check_ptx(ALLOCATE, ptx, 100)
     with pytest.raises(IrrError, match="no kernel named update"):
-        cargo.check_ptx(UPDATE, ptx, 90, False)
+        rustc.check_ptx(UPDATE, ptx, 90)
 
 
 # --- the ABI ----------------------------------------------------------------------------------------------------------
@@ -257,7 +248,9 @@ def _layout(ptx: str, kernel: Kernel) -> abi.Layout:
         toolkit = find_toolkit()
     except IrrError as missing:
         pytest.skip(missing.what)
-    return abi.cubin_layout("rust-nvptx", assemble(ptx, kernel.entry, 90, False, toolkit).cubin)
+    return abi.cubin_layout(
+        "rust-nvptx", assemble(ptx, kernel.entry, 90, False, Assembler(toolkit.ptxas), toolkit.nvdisasm).cubin
+    )
 
 
 def test_layout_is_the_field_tables(work: Path) -> None:

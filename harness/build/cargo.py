@@ -6,37 +6,29 @@ and `core` for the GPU where the compiler brings none, are built as metadata wit
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from harness.build.assemble import count_ptx
+from harness.build import oxide
 from harness.build.kernels import Kernel
 from harness.build.manifest import Emitted, ToolMissing, ToolUnsupported
+from harness.build.rustc import EDITION, check_ptx, files_read, locked, question, run_rustc
 from harness.build.sources import rust_sources
 from harness.build.toolchain import Rustc, find_rustc
 from harness.environment import ROOT, pins
 from harness.errors import IrrError
 
 TARGET = "nvptx64-nvidia-cuda"
-EDITION = "2024"
 FLAGS = ("-Copt-level=3", "-Cpanic=abort", "-Ccodegen-units=1", "-Cdebuginfo=0")
 """What decides the code, beside the architecture. There is no option for contraction: rustc never contracts."""
 
 METADATA = ("--emit=metadata", "-Zalways-encode-mir", "--crate-type=lib", "--cap-lints=allow")
 """A crate that only kernels use is kept as metadata with the MIR of every function: 14 s for `core` instead of 26."""
-
-VOXEL_ADDITIONS = 5
-"""Float additions that a sample of the update makes: weight, tsdf, r, g, b."""
 
 HOST_BUILDS = ROOT / "build" / "host"
 # The same instruction set as the C++ host arm, never this machine's.
@@ -45,63 +37,6 @@ HOST_INSTRUCTION_SET = {"x86_64": ("-Ctarget-cpu=x86-64-v2",)}
 
 # compiler_builtins is linked into every crate; a kernel that inlines everything needs nothing from it.
 COMPILER_BUILTINS = "#![feature(compiler_builtins, no_core)]\n#![compiler_builtins]\n#![no_core]\n"
-
-
-# --- calling rustc ----------------------------------------------------------------------------------------------------
-
-
-def _environment() -> dict[str, str]:
-    """Environment of a compiler run: nothing of the caller's that could change the code."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH", "RUSTUP_HOME") if name in os.environ}
-    # Unstable features on a stable compiler: the GPU's ABI, its intrinsics and its inline assembly.
-    return {**kept, "RUSTC_BOOTSTRAP": "1", "LC_ALL": "C"}
-
-
-def _rustc(rustc: Path, arguments: list[str], what: str, root: Path) -> str:
-    """Run rustc inside `root`, so that no name it sees is absolute; its messages.
-
-    Raises:
-        IrrError: it fails; the first error is quoted.
-    """
-    command = [str(rustc), *arguments, f"--remap-path-prefix={root}=."]
-    done = subprocess.run(
-        command,
-        cwd=root,
-        env=_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode != 0:
-        lines = done.stderr.replace(f"{root}/", "").splitlines()
-        error = next((n for n, line in enumerate(lines) if line.startswith("error")), 0)
-        place = next((line.strip() for line in lines[error:] if line.strip().startswith("-->")), "")
-        raise IrrError(f"{what}: {(lines or ['rustc says nothing'])[error]} {place}".rstrip())
-    return done.stderr
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One process at a time makes what lies beside `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
-
-
-@cache
-def _question(rustc: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [str(rustc), *arguments],
-        env=_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 # --- finding the compiler ---------------------------------------------------------------------------------------------
@@ -120,7 +55,7 @@ class GpuRustc:
 
 
 def _brings_target(rustc: Path) -> bool:
-    folder = _question(rustc, "--print=target-libdir", f"--target={TARGET}")
+    folder = question(rustc, "--print=target-libdir", f"--target={TARGET}")
     return bool(folder) and any(Path(folder).glob("libcore-*.r*"))
 
 
@@ -171,9 +106,9 @@ def build_core(rustc: Rustc, work: Path) -> Path:
     Raises:
         IrrError: the compiler's source is not of its version.
     """
-    identity = hashlib.sha256(_question(rustc.path, "-vV").encode()).hexdigest()[:16]
+    identity = hashlib.sha256(question(rustc.path, "-vV").encode()).hexdigest()[:16]
     sysroot = work / "rust" / f"core-{rustc.version}-{identity}"
-    with _locked(sysroot.with_name(sysroot.name + ".lock")):
+    with locked(sysroot.with_name(sysroot.name + ".lock")):
         if sysroot.is_dir():
             return sysroot
         assert rustc.source is not None
@@ -186,9 +121,9 @@ def build_core(rustc: Rustc, work: Path) -> Path:
             common = [f"--target={TARGET}", f"--sysroot={made}", f"--out-dir={folder}", *METADATA]
             source = rustc.source / "core" / "src" / "lib.rs"
             options = [f"--edition={EDITION}", "--crate-name=core", *FLAGS[:2]]
-            _rustc(rustc.path, [*common, *options, str(source)], f"core of rustc {rustc.version}", rustc.source)
+            run_rustc(rustc.path, [*common, *options, str(source)], f"core of rustc {rustc.version}", rustc.source)
             options = ["--edition=2021", "--crate-name=compiler_builtins", *FLAGS[:2]]
-            _rustc(rustc.path, [*common, *options, str(stub)], "compiler_builtins", Path(name))
+            run_rustc(rustc.path, [*common, *options, str(stub)], "compiler_builtins", Path(name))
             made.rename(sysroot)
     return sysroot
 
@@ -200,21 +135,21 @@ LIBRARIES = ("core", "fma", "nvptx")
 def _build_libraries(gpu: GpuRustc, work: Path, root: Path) -> list[str]:
     """Our crates as metadata; the options by which a kernel finds them."""
     sysroot = [] if gpu.bundled else [f"--sysroot={build_core(gpu.rustc, work)}"]
-    digest = hashlib.sha256(_question(gpu.rustc.path, "-vV").encode())
+    digest = hashlib.sha256(question(gpu.rustc.path, "-vV").encode())
     for name in LIBRARIES:
         for path in rust_sources(f"rust/{name}", root):
             digest.update(f"\0{path}\0".encode() + (root / path).read_bytes())
     # By content, so that altered copies of the sources (the planted faults) lie beside each other.
     folder = work / "rust" / f"crates-{digest.hexdigest()[:16]}"
     options = [f"--target={TARGET}", f"--edition={EDITION}", *sysroot]
-    with _locked(folder.with_name(folder.name + ".lock")):
+    with locked(folder.with_name(folder.name + ".lock")):
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".crates-") as name:
                 made = Path(name) / "crates"
                 made.mkdir()
                 for crate in LIBRARIES:
                     arguments = [*options, *FLAGS[:2], *METADATA, f"--crate-name=irr_{crate}", f"--out-dir={made}"]
-                    _rustc(
+                    run_rustc(
                         gpu.rustc.path,
                         [*arguments, f"-Ldependency={made}", *_externs(made), f"rust/{crate}/src/lib.rs"],
                         f"rust/{crate}",
@@ -232,54 +167,6 @@ def _externs(folder: Path) -> list[str]:
     ]
 
 
-# --- what the PTX must look like --------------------------------------------------------------------------------------
-
-
-def count_adds(counts: Mapping[str, int]) -> int:
-    """Native float additions among `assemble.count_ptx`'s counts, with a result or without."""
-    return counts["atom.add.f32"] + counts["red.add.f32"]
-
-
-def check_ptx(kernel: Kernel, ptx: str, arch: int, contract: bool) -> None:
-    """The PTX is of the architecture, has the atomics that the algorithm has, and contracts nothing it must not.
-
-    Raises:
-        ToolUnsupported: the compiler fell back to another architecture.
-        IrrError: a float addition became a compare-and-swap loop, or a multiply-add was contracted.
-    """
-    target = re.search(r"^\.target\s+sm_(\d+)", ptx, re.MULTILINE)
-    if target is None or int(target.group(1)) != arch:
-        raise ToolUnsupported(
-            f"{kernel.name}: the compiler wrote {target.group(0) if target else 'no target'} for sm_{arch}"
-        )
-    if not re.search(rf"\.entry\s+{re.escape(kernel.entry)}\b", ptx):
-        raise IrrError(f"{kernel.source} has no kernel named {kernel.entry}", f"the row of {kernel.name} names it")
-    counts = count_ptx(ptx, kernel.entry)
-    adds, exchanges = count_adds(counts), counts["atom.cas"]
-    # Not how often: LLVM may unroll. An LLVM that does not belong to its rustc turns a float addition into a
-    # compare-and-swap loop, which no result shows: the sums stay right and the kernel becomes slow.
-    if kernel.stage == "update" and (adds < VOXEL_ADDITIONS or adds % VOXEL_ADDITIONS or exchanges):
-        raise IrrError(
-            f"{kernel.name} for sm_{arch}: {adds} native float additions and {exchanges} compare-and-swaps in its PTX, "
-            f"{VOXEL_ADDITIONS} (or a multiple) and 0 expected",
-            "rustc and the LLVM that writes the PTX may not belong together: see ./irr doctor",
-        )
-    if kernel.stage == "allocate" and (exchanges == 0 or adds):
-        raise IrrError(
-            f"{kernel.name} for sm_{arch}: {exchanges} compare-and-swaps and {adds} float additions in its PTX, "
-            "some and 0 expected",
-            f"{kernel.source} and rust/core/src/insert.rs decide it",
-        )
-    if not contract and counts["fma.f32"]:
-        raise IrrError(
-            f"{kernel.name} for sm_{arch}: contraction is off and its PTX has fma", "the compiler's flags changed"
-        )
-    if counts["approximate"]:
-        raise IrrError(
-            f"{kernel.name} for sm_{arch}: its PTX has approximate arithmetic", "every operation must round to nearest"
-        )
-
-
 # --- emitting ---------------------------------------------------------------------------------------------------------
 
 
@@ -295,36 +182,33 @@ def emit(kernel: Kernel, arch: int, contract: bool, work: Path, *, root: Path = 
         ToolMissing: no compiler. ToolUnsupported: it does not know `arch`. IrrError: the source does not compile, or
         the PTX is not what the algorithm asks for.
     """
-    return _emit_nvptx(kernel, arch, contract, work, root)
+    work.mkdir(parents=True, exist_ok=True)
+    emitter = oxide.emit if kernel.language == "rust-oxide" else _emit_nvptx
+    return emitter(kernel, arch, contract, work, root)
 
 
 def _emit_nvptx(kernel: Kernel, arch: int, contract: bool, work: Path, root: Path) -> Emitted:
     gpu = find_gpu_rustc()
-    known = _question(gpu.rustc.path, "--print=target-cpus", f"--target={TARGET}")
+    known = question(gpu.rustc.path, "--print=target-cpus", f"--target={TARGET}")
     if not re.search(rf"\bsm_{arch}\b", known):
         raise ToolUnsupported(f"rustc {gpu.rustc.version} (LLVM {gpu.rustc.llvm}) does not know sm_{arch}")
     found = _build_libraries(gpu, work, root)
     flags = (*FLAGS, f"-Ctarget-cpu=sm_{arch}")
     with tempfile.TemporaryDirectory(dir=work, prefix="rustc-") as name:
-        out = Path(name).resolve() / "out.ptx"
-        arguments = [
-            *found,
-            *flags,
-            "--crate-type=lib",
-            f"--crate-name={kernel.entry}",
-            f"--emit=asm={out}",
-            kernel.source,
-        ]
-        _rustc(gpu.rustc.path, arguments, f"{kernel.source} for sm_{arch}", root)
+        out, dependencies = Path(name).resolve() / "out.ptx", Path(name).resolve() / "out.d"
+        arguments = [*found, *flags, "--crate-type=lib", f"--crate-name={kernel.entry}"]
+        arguments += [f"--emit=asm={out}", f"--emit=dep-info={dependencies}", kernel.source]
+        run_rustc(gpu.rustc.path, arguments, f"{kernel.source} for sm_{arch}", root)
         ptx = out.read_text(encoding="utf-8")
-    check_ptx(kernel, ptx, arch, contract)
+        read = files_read(dependencies.read_text(encoding="utf-8"))
+    check_ptx(kernel, ptx, arch)
     return Emitted(
         ptx=ptx,
         entry=kernel.entry,
         compiler="rustc",
         version=gpu.rustc.version,
         flags=flags,
-        sources=rust_sources(kernel.source, root),
+        sources=tuple(sorted(read.union(*(rust_sources(f"rust/{name}", root) for name in LIBRARIES)))),
         threads=kernel.threads,
         points=kernel.points,
         extra={
@@ -351,16 +235,16 @@ def build_host(source: Path = ROOT, builds: Path = HOST_BUILDS) -> Path:
         rustc = find_rustc(Path(os.environ.get("IRR_RUSTC", "").strip() or "/usr/bin/rustc"))
     except IrrError as error:
         raise ToolMissing(error.what, error.cure) from None
-    host = re.search(r"^host: ([^-\s]+)", _question(rustc.path, "-vV"), re.MULTILINE)
+    host = re.search(r"^host: ([^-\s]+)", question(rustc.path, "-vV"), re.MULTILINE)
     flags = (*HOST_FLAGS, *HOST_INSTRUCTION_SET.get(host.group(1) if host else "", ()))
-    digest = hashlib.sha256("\0".join((_question(rustc.path, "-vV"), *flags)).encode())
+    digest = hashlib.sha256("\0".join((question(rustc.path, "-vV"), *flags)).encode())
     for path in rust_sources("rust/host", source):
         digest.update(f"\0{path}\0".encode() + (source / path).read_bytes())
     folder = builds / f"rust-{digest.hexdigest()[:16]}"
     library = folder / "libirr-rust.so"
     if library.is_file():
         return library
-    with _locked(folder.with_name(folder.name + ".lock")):
+    with locked(folder.with_name(folder.name + ".lock")):
         if library.is_file():
             return library
         with tempfile.TemporaryDirectory(dir=builds, prefix=".rust-") as name:
@@ -369,10 +253,10 @@ def build_host(source: Path = ROOT, builds: Path = HOST_BUILDS) -> Path:
             common = [f"--edition={EDITION}", *flags]
             core = Path(name) / "libirr_core.rlib"
             arguments = [*common, "--crate-type=rlib", "--crate-name=irr_core", "-o", str(core), "rust/core/src/lib.rs"]
-            _rustc(rustc.path, arguments, "rust/core on the host", source)
+            run_rustc(rustc.path, arguments, "rust/core on the host", source)
             arguments = [*common, "--crate-type=cdylib", "--crate-name=irr_rust", f"--extern=irr_core={core}"]
             arguments += ["-o", str(made / library.name), "rust/host/src/lib.rs"]
-            _rustc(rustc.path, arguments, "rust/host", source)
+            run_rustc(rustc.path, arguments, "rust/host", source)
             made.rename(folder)
     return library
 

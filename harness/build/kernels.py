@@ -87,7 +87,8 @@ class Kernel:
 
 
 # stage, or stage/variant where one variant differs -> parameters after the volume, as (name, bytes); the volume itself
-# and a Triton kernel's trailing nulls are the builder's business. Order: volume, points, [colours], n, cx, cy, cz, [scratch].
+# and a Triton kernel's trailing nulls are the builder's business. Order: volume, points, [colours], n, cx, cy, cz,
+# [scratch].
 PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
     "allocate": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
     "update": (("points", 8), ("colors", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
@@ -142,6 +143,7 @@ FMA_BLOCKS = (128, 256, 512)
 FMA_SOURCES: dict[str, tuple[str, dict[str, str]]] = {
     "cuda": ("cuda/fma/study.cu", {"saxpy": "saxpy", "mandelbrot": "mandelbrot", "mandelbrot-u32": "mandelbrot_u32"}),
     "rust-nvptx": ("rust/nvptx/src/fma.rs", {"saxpy": "saxpy", "mandelbrot": "mandelbrot"}),
+    "rust-oxide": ("rust/oxide/src/lib.rs", {"saxpy": "saxpy", "mandelbrot": "mandelbrot"}),
     "triton": ("triton/fma/study.py", {"saxpy": "saxpy", "mandelbrot": "mandelbrot"}),
 }
 
@@ -165,17 +167,63 @@ def _fma_rows() -> list[Kernel]:
     ]
 
 
+TRITON_SCRATCH = (1024, 4096, 16_384, 262_144, 524_288)
+"""Scratch sizes swept beside 256 and 65,536: the last is more than a slot a lane at base (P26)."""
+
+TRITON_TILES = ((64, 1), (64, 2), (128, 1), (128, 2), (128, 4), (256, 1), (256, 2), (256, 4), (256, 8))
+"""Lanes and warps of a program, swept beside 32 and 1."""
+
+
+def _triton_study_rows() -> list[Kernel]:
+    """Triton's variants of the attribution study: one thing changed each."""
+    static, loop, update = "triton/allocate_static.py", "triton/allocate_while.py", "triton/update.py"
+    bounded = {"bounded": True, "matrix": False}
+    load, predicated = "allocate_static_load", "allocate_while_predicated"
+    rows = [
+        Kernel(f"triton/allocate/static8-s{n}", static, "allocate_static", **bounded, scratch=n, constants={"BOUND": 8})
+        for n in TRITON_SCRATCH
+    ]
+    rows += [
+        Kernel(
+            "triton/allocate/static16", static, "allocate_static", **bounded, scratch=SCRATCH_SLOTS,
+            constants={"BOUND": 16},
+        ),
+        Kernel(
+            "triton/allocate/static8-load", f"triton/variants/{load}.py", load, **bounded, scratch=SCRATCH_SLOTS,
+            constants={"BOUND": 8},
+        ),
+        Kernel(
+            "triton/allocate/while-predicated", f"triton/variants/{predicated}.py", predicated, threads=32, points=32,
+            waits=True, scratch=SCRATCH_SLOTS, matrix=False,
+        ),
+    ]  # fmt: skip
+    for lanes, warps in TRITON_TILES:
+        tile = {"threads": 32 * warps, "points": lanes, "matrix": False}
+        name = f"while-w{lanes}x{warps}"
+        rows += [
+            Kernel(f"triton/allocate/{name}", loop, "allocate_while", **tile, waits=True, scratch=SCRATCH_SLOTS),
+            Kernel(f"triton/update/{name}", update, "update", **tile, constants={"BOUND": 0}),
+        ]
+    return rows
+
 
 def _rust_rows() -> list[Kernel]:
-    """rust/core under stock rustc."""
+    """rust/core under stock rustc, and under cuda-oxide: reads of a slot plain (the paper's final form), the index by a
+    scoped load (its first), volatile, and with atomics that say .global."""
+    oxide = "rust/oxide/src/lib.rs"
     return [
         Kernel("rust-nvptx/allocate/plain", "rust/nvptx/src/allocate.rs", "allocate", waits=True, host=True),
         Kernel("rust-nvptx/update/plain", "rust/nvptx/src/update.rs", "update", host=True),
+        *(
+            Kernel(f"rust-oxide/allocate/{variant}", oxide, f"allocate_{variant}", waits=True)
+            for variant in ("plain", "scoped", "volatile", "global")
+        ),
+        *(Kernel(f"rust-oxide/update/{variant}", oxide, f"update_{variant}") for variant in ("plain", "global")),
     ]
 
 
 KERNELS: dict[str, Kernel] = {
-    kernel.name: kernel for kernel in (*_rows(), *_rust_rows(), *_triton_rows(), *_fma_rows())
+    kernel.name: kernel for kernel in (*_rows(), *_rust_rows(), *_triton_rows(), *_triton_study_rows(), *_fma_rows())
 }
 
 
@@ -202,6 +250,8 @@ ARMS: dict[str, Arm] = {
         Arm("cuda", "cuda/allocate/plain", "cuda/update/plain"),
         Arm("rust-cpu", "rust-nvptx/allocate/plain", "rust-nvptx/update/plain", "host"),
         Arm("rust-nvptx", "rust-nvptx/allocate/plain", "rust-nvptx/update/plain"),
+        Arm("rust-oxide", "rust-oxide/allocate/plain", "rust-oxide/update/plain"),
+        Arm("rust-global", "rust-oxide/allocate/global", "rust-oxide/update/global"),
         Arm("triton-update", "cuda/allocate/plain", "triton/update/static8"),
         Arm("triton", "triton/allocate/static8", "triton/update/static8"),
         Arm("triton-while", "triton/allocate/while", "triton/update/while"),

@@ -74,6 +74,26 @@ def _normal(path: Path) -> list[str]:
     return parts
 
 
+_RUST_MODULE = re.compile(r'^\s*#\[path\s*=\s*"([^"]+)"\]', re.MULTILINE)
+
+
+def _rust_modules(path: Path) -> set[Path]:
+    """The file and the modules that it takes from elsewhere by #[path], transitively."""
+    found: set[Path] = set()
+    todo = [path]
+    while todo:
+        path = todo.pop().resolve()
+        if path in found:
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise IrrError(f"source {path.name} cannot be read ({error.strerror})", "take a whole checkout") from None
+        found.add(path)
+        todo += [path.parent / name for name in _RUST_MODULE.findall(text)]
+    return found
+
+
 def rust_sources(source: str, root: Path = ROOT) -> tuple[Path, ...]:
     """Every Rust source, manifest and lock of the crate and of the crates it names by path, relative to `root`.
 
@@ -105,7 +125,9 @@ def rust_sources(source: str, root: Path = ROOT) -> tuple[Path, ...]:
             inside = path.relative_to(crate)
             if "target" in inside.parts or not path.is_file():
                 continue
-            if path.suffix == ".rs" or path.name in ("Cargo.toml", "Cargo.lock"):
+            if path.suffix == ".rs":
+                found |= _rust_modules(path)
+            elif path.name in ("Cargo.toml", "Cargo.lock"):
                 found.add(path)
         manifest = tomllib.loads((crate / "Cargo.toml").read_text(encoding="utf-8"))
         for table in ("dependencies", "build-dependencies"):
