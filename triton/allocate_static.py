@@ -12,14 +12,14 @@ from .table import block_hash, block_key, claim, count_failed, key_at, scratch_s
 
 
 @triton.jit
-def insert_bounded(volume, bx, by, bz, active, scratch, BOUND: tl.constexpr):
-    """Insert one block a lane within BOUND slots. Every lane swaps in every step: at its slot, or at scratch."""
+def insert_bounded(volume, bx, by, bz, active, scratch, BOUND: tl.constexpr, CLAIM: tl.constexpr):
+    """Insert one block a lane within BOUND slots; CLAIM is `claim` (every lane swaps in every step) or a variant."""
     want = block_key(bx, by, bz)
     slot = block_hash(bx, by, bz, volume.mask)
     todo = active
     for _ in tl.static_range(BOUND):
         key = tl.load(key_at(volume, slot), mask=todo, other=0)
-        claimed, _won = claim(volume, slot, want, bx, by, bz, todo & (key == -1), scratch)
+        claimed, _won = CLAIM(volume, slot, want, bx, by, bz, todo & (key == -1), scratch)
         todo = todo & (key != want) & (claimed == 0)
         slot = (slot + 1) & volume.mask
     count_failed(volume, todo)
@@ -35,5 +35,5 @@ def allocate_static(
     s = -volume.steps
     while s <= volume.steps:
         x, y, z, sdf, near = sample(volume, px, py, pz, ux, uy, uz, distance, cx, cy, cz, s)
-        insert_bounded(volume, x >> 3, y >> 3, z >> 3, walked & near, mine, BOUND)
+        insert_bounded(volume, x >> 3, y >> 3, z >> 3, walked & near, mine, BOUND, claim)
         s += 1

@@ -13,10 +13,10 @@ from .table import block_hash, block_key, claim, count_failed, key_at, scratch_s
 
 
 @triton.jit
-def insert_unbounded(volume, bx, by, bz, active, scratch, WAIT: tl.constexpr):
+def insert_unbounded(volume, bx, by, bz, active, scratch, WAIT: tl.constexpr, CLAIM: tl.constexpr):
     """Insert one block a lane, at most mask + 1 slots. With WAIT a lane that found its key waits for the index.
 
-    The wait comes after the probe: by then every winner of the tile has published.
+    The wait comes after the probe: by then every winner of the tile has published. CLAIM is `claim` or a variant.
     """
     want = block_key(bx, by, bz)
     slot = block_hash(bx, by, bz, volume.mask)
@@ -28,7 +28,7 @@ def insert_unbounded(volume, bx, by, bz, active, scratch, WAIT: tl.constexpr):
         done = todo & (key == want)
         empty = todo & (key == -1)
         if tl.max(empty.to(tl.int32), 0) > 0:
-            claimed, won = claim(volume, slot, want, bx, by, bz, empty, scratch)
+            claimed, won = CLAIM(volume, slot, want, bx, by, bz, empty, scratch)
             done = done | claimed
             waiting = waiting & (won == 0)
         moved = todo & (done == 0)
@@ -52,5 +52,5 @@ def allocate_while(
     s = -volume.steps
     while s <= volume.steps:
         x, y, z, sdf, near = sample(volume, px, py, pz, ux, uy, uz, distance, cx, cy, cz, s)
-        insert_unbounded(volume, x >> 3, y >> 3, z >> 3, walked & near, mine, WAIT)
+        insert_unbounded(volume, x >> 3, y >> 3, z >> 3, walked & near, mine, WAIT, claim)
         s += 1
