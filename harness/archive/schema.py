@@ -262,13 +262,13 @@ def gate_record(
     pass_number: int | None = None,
     device_uuid: str | None = None,
 ) -> Gate:
-    """A row of gates.json from what a gate hands over (`GateResult.to_json()`, whose `pass` says whether it passed;
-    here `pass` is the number of the pass, as everywhere in an archive, and `ok` says whether it passed)."""
+    """A row of gates.json from what a gate hands over (`GateResult.to_json()`); `ok` says whether it passed, since `pass`
+    is the number of the pass, as everywhere in an archive."""
     return Gate(
         gate=result["gate"],
         tier=result["tier"],
         subject=result["subject"],
-        ok=bool(result["pass"]),
+        ok=bool(result["ok"]),
         compared=int(result["compared"]),
         detail=dict(result.get("detail") or {}),
         message=result.get("message", ""),

@@ -560,6 +560,14 @@ class GpuCell:
     ) -> GpuBatch:
         return GpuBatch(self, kernel, launch, table, l2)
 
+    def close(self) -> None:
+        """Let go of graphs and memory; a graph must not outlive the memory that it touches."""
+        self.gpu.stream.synchronize()
+        self._resets.clear()
+        self._copies.clear()
+        self.volumes.clear()
+        self._offsets = None
+
     def run_once(self, allocate: LoadedKernel | None, update: LoadedKernel | None) -> GpuVolume:
         """Volume 0 after one allocate (None: the built table) and one update (None: none), for gates. Untimed."""
         layout = update.layout if update is not None else "arrays"

@@ -1,0 +1,55 @@
+"""A worker's sign of life: a small shared file that says what is running and until when it may.
+
+Written before every step, without a system call, so that it costs nothing next to a batch; read by the manager, which
+ends a worker whose deadline has passed. CLOCK_MONOTONIC is one clock for all processes of a machine.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_LAYOUT = struct.Struct("<dqq480s")
+SIZE = _LAYOUT.size
+
+
+@dataclass(frozen=True)
+class Beat:
+    """Attributes:
+    deadline: monotonic seconds, 0 for none. done, total: batches. label: what is running.
+    """
+
+    deadline: float
+    done: int
+    total: int
+    label: str
+
+    @property
+    def overdue(self) -> bool:
+        return 0 < self.deadline < time.monotonic()
+
+
+class Heartbeat:
+    """The file, opened by either side."""
+
+    def __init__(self, path: Path, create: bool = False) -> None:
+        if create:
+            path.write_bytes(_LAYOUT.pack(0.0, 0, 0, b""))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), SIZE)
+        self.done, self.total = 0, 0
+
+    def expect(self, seconds: float, label: str) -> None:
+        """What runs now ends within `seconds`."""
+        text = label.encode()[:480]
+        self._map[:] = _LAYOUT.pack(time.monotonic() + seconds, self.done, self.total, text)
+
+    def read(self) -> Beat:
+        deadline, done, total, label = _LAYOUT.unpack(self._map[:])
+        return Beat(deadline, done, total, label.rstrip(b"\0").decode("utf-8", "replace"))
+
+    def close(self) -> None:
+        self._map.close()

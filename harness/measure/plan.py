@@ -1,0 +1,148 @@
+"""The schedule: which kernel is timed on which cell in which regime, and in which order. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from harness.archive.schema import PlanEntry
+from harness.build.kernels import KERNELS, Kernel
+from harness.errors import UsageError
+from harness.workload.cells import Cell
+
+ROUNDS, QUICK_ROUNDS = 30, 5
+WARMUPS = 2
+BATCH = 8
+PASSES = 3
+SEED = 20_260
+
+QUICK_CELLS = ("base", "pts-20k", "plane-320k")
+FLUSHED_CELLS = ("base", "pts-1280k", "lf-566")
+
+ONLY_ON: dict[str, tuple[str, ...]] = {
+    "triton/allocate/static32": ("base", "pts-20k", "lf-hi"),
+    "triton/allocate/static8-s256": ("base", "pts-20k", "lf-hi"),
+}
+"""Kernels that answer a question of a few cells only."""
+
+TWINS = ("cuda/allocate/plain", "cuda/update/plain")
+"""Kernels that go through everything under a second name: their ratio is the noise floor (method: A/A)."""
+
+TWIN = "@twin"
+
+CONCURRENT_VARIANTS = ("plain", "while")
+
+
+def row_of(label: str) -> Kernel:
+    """The kernel table's row of a sample name (`@twin`, `@bundled` and `/fma` taken off)."""
+    return KERNELS[file_name(label).split("@")[0].removesuffix("/fma")]
+
+
+def file_name(label: str) -> str:
+    """The name under which a sample's kernel is built: a twin is the same cubin."""
+    return label.removesuffix(TWIN)
+
+
+@dataclass(frozen=True)
+class Regime:
+    """What else than the kernel and the cell belongs to a sample's key."""
+
+    launch: str = "serial"
+    table: str = "fresh"
+    l2: str = "asreset"
+    load: str = "aot"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One regime of the matrix and what it applies to."""
+
+    regime: Regime
+    applies: Callable[[Kernel, str], bool]
+
+
+MATRIX: tuple[Rule, ...] = (
+    Rule(Regime(), lambda kernel, cell: True),
+    Rule(Regime(table="filled"), lambda kernel, cell: kernel.stage == "allocate"),
+    Rule(
+        Regime(launch="concurrent"),
+        lambda kernel, cell: kernel.stage in ("allocate", "update") and kernel.variant in CONCURRENT_VARIANTS,
+    ),
+    Rule(Regime(l2="flushed"), lambda kernel, cell: cell in FLUSHED_CELLS),
+)
+
+QUICK: tuple[Rule, ...] = tuple(
+    rule for rule in MATRIX if rule.regime.launch == "serial" and rule.regime.l2 == "asreset"
+)
+
+HOST: tuple[Rule, ...] = (Rule(Regime(), lambda kernel, cell: kernel.host and kernel.stage in ("allocate", "update")),)
+"""On a CPU there is one regime: launches run one after another, and nothing is flushed."""
+
+
+def matrix_kernels(rows: Iterable[Kernel]) -> list[Kernel]:
+    """Those of the rows that stand in the standard matrix."""
+    return [row for row in rows if row.matrix and row.stage != "extract"]
+
+
+def make_plan(cells: Sequence[Cell], rows: Sequence[Kernel], rules: Sequence[Rule] = MATRIX) -> list[PlanEntry]:
+    """Every entry, by cell in the given order; a twin stands beside its kernel in each of its regimes."""
+    plan = []
+    for cell in cells:
+        for row in rows:
+            if cell.name not in ONLY_ON.get(row.name, (cell.name,)):
+                continue
+            for rule in rules:
+                if not rule.applies(row, cell.name):
+                    continue
+                labels = [row.name, row.name + TWIN] if row.name in TWINS else [row.name]
+                regime = rule.regime
+                plan += [
+                    PlanEntry(
+                        cell=cell.name,
+                        kernel=label,
+                        stage=row.stage,
+                        launch=regime.launch,
+                        table=regime.table,
+                        l2=regime.l2,
+                        load=regime.load,
+                    )
+                    for label in labels
+                ]
+    return plan
+
+
+def quick_cells(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells of --quick among the chosen ones.
+
+    Raises:
+        UsageError: none is left.
+    """
+    chosen = [cell for cell in cells if cell.name in QUICK_CELLS]
+    if not chosen:
+        raise UsageError(f"--quick has the cells {', '.join(QUICK_CELLS)}, and --cells names none of them")
+    return chosen
+
+
+def shuffled(
+    entries: Sequence[PlanEntry], seed: int, pass_number: int, uuid: str, round_number: int
+) -> list[PlanEntry]:
+    """The order of one round of a cell: all its entries once, shuffled by the recorded seed; the same everywhere.
+
+    A generator seeded with a string hashes it by SHA-512, so the order does not depend on Python's hash seed.
+    """
+    cell = entries[0].cell if entries else ""
+    order = list(entries)
+    random.Random(f"{seed}/{pass_number}/{uuid}/{cell}/{round_number}").shuffle(order)
+    return order
+
+
+def blocked(entries: Sequence[PlanEntry], rounds: int) -> list[list[PlanEntry]]:
+    """The order that the matrix avoids, for the control (P12): all rounds of one entry, then all of the next."""
+    return [[entry] * rounds for entry in entries]
+
+
+def matching(plan: Iterable[PlanEntry], pattern: str) -> list[PlanEntry]:
+    """Entries whose kernel matches a glob, twins included."""
+    return [entry for entry in plan if fnmatch.fnmatchcase(file_name(entry.kernel), pattern)]

@@ -1,0 +1,89 @@
+"""How far a run is and how long it still takes, on stderr. A terminal gets bars, anything else a line a pass."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from harness.measure.heartbeat import Beat
+
+
+class Progress:
+    """Bars of the workers in flight, fed from their heartbeats.
+
+    Args:
+        passes: passes to do, all devices together.
+        say: told one line at a time where stderr is no terminal.
+    """
+
+    def __init__(self, passes: int, say: Callable[[str], None]) -> None:
+        self.passes, self.say = passes, say
+        self.done = 0
+        self.lock = threading.Lock()
+        self.began = time.monotonic()
+        self.bars: dict[tuple[int, str], Any] = {}
+        self.share: dict[tuple[int, str], float] = {}
+        self.rich: Any = None
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Rich
+
+            self.rich = Rich(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[left]}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self.rich.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.rich is not None:
+            self.rich.stop()
+
+    def left(self) -> str:
+        """Time left for the whole run, from the share of all passes that is done."""
+        share = (self.done + sum(self.share.values())) / max(self.passes, 1)
+        if share <= 0.01:
+            return ""
+        seconds = (time.monotonic() - self.began) * (1 - share) / share
+        return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+
+    def update(self, number: int, uuid: str, beat: Beat) -> None:
+        """A worker's newest sign of life."""
+        key = (number, uuid)
+        with self.lock:
+            self.share[key] = beat.done / beat.total if beat.total else 0.0
+            if self.rich is None:
+                return
+            if key not in self.bars:
+                self.bars[key] = self.rich.add_task("", total=max(beat.total, 1), left="")
+            cell = json.loads(beat.label)[0] if beat.label.startswith("[") else ""
+            self.rich.update(
+                self.bars[key],
+                total=max(beat.total, 1),
+                completed=beat.done,
+                description=f"pass {number + 1} {uuid[:12]} {cell}",
+                left=self.left(),
+            )
+
+    def finished(self, number: int, uuid: str) -> None:
+        """A pass is whole."""
+        with self.lock:
+            self.done += 1
+            self.share.pop((number, uuid), None)
+            if self.rich is not None and (number, uuid) in self.bars:
+                self.rich.remove_task(self.bars.pop((number, uuid)))
+            line = f"pass {number + 1} on {uuid} is done ({self.done} of {self.passes})"
+            left = self.left() if self.done < self.passes else ""
+        self.say(f"{line}, {left}" if left else line)

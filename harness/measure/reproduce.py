@@ -1,0 +1,466 @@
+"""`reproduce` and `resume`: from one command to a verified archive."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+import uuid as uuids
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.archive.schema import Note, Skipped
+from harness.archive.write import ArchiveWriter
+from harness.build.kernels import Kernel, select_kernels
+from harness.device import preflight
+from harness.device.identity import choose_devices, parse_mask
+from harness.environment import RESULTS, ROOT
+from harness.errors import IrrError, UsageError
+from harness.measure import plan as planning
+from harness.measure import probe
+from harness.measure.inventory import deviations, take_inventory
+from harness.measure.manager import Manager, Request, empty_run, read_request
+from harness.measure.worker import utc_now
+from harness.workload.cells import Cell, load_cells, select_cells
+
+BUILD = ROOT / "build"
+
+NO_GPU = (
+    "no NVIDIA GPU here: libcuda.so.1 cannot be loaded, or it shows no device",
+    "in a container: docker run --gpus all, with the NVIDIA container toolkit on the host; "
+    "else install an NVIDIA driver for CUDA 13.0 (580 or newer)",
+)
+
+HOST_CELLS = ("pts-20k", "plane-320k")
+HOST_ROUNDS, HOST_BATCH = 5, 2
+"""Without a GPU: enough to show that the harness works, in seconds; these times say nothing about a GPU."""
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+# --------------------------------------------------------------------------------------------------------------- place
+
+
+def archive_path(out: Path | None, device: str) -> Path:
+    """Where the archive goes: `out`, or results/<gpu>-<utc>-<id>."""
+    if out is not None:
+        return out
+    words = "".join(c if c.isalnum() else "-" for c in device.lower().removeprefix("nvidia ")).strip("-")
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return RESULTS / f"{words or 'host'}-{stamp}-{uuids.uuid4().hex[:6]}"
+
+
+def check_writable(path: Path) -> None:
+    """Refuse early, before any work, a folder that could not be written at the end.
+
+    Raises:
+        IrrError: names the folder and uid:gid.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise IrrError(
+            f"{path} exists and is not empty", "name another folder with --out; archives are never overwritten"
+        )
+    above = path
+    while not above.exists():
+        above = above.parent
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise IrrError(
+            f"{above} cannot be written by uid:gid {os.getuid()}:{os.getgid()}",
+            "name a folder of your own with --out, or mount one (mkdir -p it first, owned by that user)",
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------- devices
+
+
+@dataclass(frozen=True)
+class Found:
+    """Devices to run on, as NVML or the driver shows them."""
+
+    uuids: list[str]
+    devices: list[dict[str, Any]]
+    flags: list[Note]
+    driver_cuda: str | None
+
+
+def driver_cuda() -> int | None:
+    """The CUDA version that the driver serves, as 13000; None without a driver. Makes no context."""
+    from harness.device import driver
+
+    try:
+        driver.library()
+        return driver.driver_cuda_version()
+    except IrrError:
+        return None
+
+
+def find_devices(wanted: str | None, allow_shared: bool) -> Found | None:
+    """Devices for a run, each looked at for other users; None where there is no GPU.
+
+    Raises:
+        UsageError: --devices names none that is visible. IrrError: a device is refused; the process is named.
+    """
+    from harness.device import nvml
+
+    version = driver_cuda()
+    if version is None:
+        return None
+    text = f"{version // 1000}.{version % 1000 // 10}"
+    try:
+        session = nvml.Nvml()
+    except IrrError as error:
+        return _without_nvml(error.what, text, wanted)
+    try:
+        known = [device.values for device in session.devices()]
+        if not known:
+            return None
+        pci = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+        mask = parse_mask(os.environ.get("CUDA_VISIBLE_DEVICES"), known, pci)
+        if mask.given and not mask.uuids and not mask.problems:
+            return None
+        chosen = choose_devices(wanted, mask, known)
+        if wanted is None:
+            chosen = chosen[:1]
+        flags: list[Note] = []
+        for uuid in chosen:
+            handle = session.handle_of(uuid)
+            identity = next(
+                (d for d in known if str(d.get("uuid")).lower() == uuid.lower()), {"name": "MIG slice", "mig": True}
+            )
+            state = session.telemetry(handle).values
+            findings = preflight.inspect(
+                preflight.DeviceState(
+                    uuid=uuid,
+                    name=str(identity.get("name") or "GPU"),
+                    mig=identity.get("mig"),
+                    compute_mode=session.compute_mode(handle),
+                    utilisation=state.get("utilisation"),
+                    memory_used_mib=state.get("memory_used_mib"),
+                    processes=session.processes(handle),
+                ),
+                own_pids=(os.getpid(),),
+                allow_shared=allow_shared,
+            )
+            refused = [finding for finding in findings if finding.kind == "refuse"]
+            if refused:
+                cure = "wait, choose another with --devices, or accept it with --allow-shared (recorded in the archive)"
+                raise IrrError(f"{refused[0].what}: {refused[0].why}", cure)
+            flags += [Note(what=finding.what, why=finding.why) for finding in findings]
+        return Found(chosen, known, flags, text)
+    finally:
+        session.close()
+
+
+def _without_nvml(why: str, version: str, wanted: str | None) -> Found | None:
+    """Devices by the driver alone: no telemetry, no look at other users; said in the archive."""
+    import ctypes
+
+    from harness.device import driver
+
+    library = driver.library()
+    count = ctypes.c_int()
+    if library.cuInit(0) != 0 or library.cuDeviceGetCount(ctypes.byref(count)) != 0 or not count.value:
+        return None
+    devices: list[dict[str, Any]] = []
+    for index in range(count.value):
+        raw = (ctypes.c_ubyte * 16)()
+        name = ctypes.create_string_buffer(256)
+        numbers = {}
+        driver.check("cuDeviceGetUuid", library.cuDeviceGetUuid_v2(ctypes.byref(raw), index))
+        driver.check("cuDeviceGetName", library.cuDeviceGetName(name, 256, index))
+        for key, attribute in (("major", 75), ("minor", 76)):
+            value = ctypes.c_int()
+            driver.check("cuDeviceGetAttribute", library.cuDeviceGetAttribute(ctypes.byref(value), attribute, index))
+            numbers[key] = value.value
+        digits = bytes(raw).hex()
+        uuid = f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+        arch = 10 * numbers["major"] + numbers["minor"]
+        devices.append({"uuid": uuid, "name": name.value.decode(errors="replace"), "arch": arch})
+    # What the driver shows is already behind the mask.
+    chosen = choose_devices(wanted, parse_mask(None, devices), devices)
+    flag = Note(what="no NVML", why=f"{why}: no telemetry, and other users of the device cannot be seen")
+    return Found(chosen[:1] if wanted is None else chosen, devices, [flag], version)
+
+
+# ------------------------------------------------------------------------------------------------------------ the plan
+
+
+def chosen_rows(arms: str | None) -> list[Kernel]:
+    """Kernels of the matrix, or those that --arms names (then studies' kernels too)."""
+    rows = select_kernels(arms)
+    if arms is None:
+        return planning.matrix_kernels(rows)
+    return [row for row in rows if row.stage in ("allocate", "update", "floor") and row.name != "cuda/floor/record"]
+
+
+def chosen_cells(cells: str | None, quick: bool) -> list[Cell]:
+    chosen = select_cells(cells) if cells else list(load_cells().values())
+    return planning.quick_cells(chosen) if quick else chosen
+
+
+def gpu_request(
+    found: Found,
+    *,
+    quick: bool,
+    passes: int | None,
+    cells: str | None,
+    arms: str | None,
+    allow_missing: bool,
+    allow_shared: bool,
+    command: Sequence[str],
+    study: str = "matrix",
+    build: Path = BUILD,
+    rules: Sequence[planning.Rule] | None = None,
+    **more: Any,
+) -> Request:
+    """A run on GPUs, checked before anything is timed.
+
+    Raises:
+        IrrError: a driver older than the toolkit, an architecture without code, a stale or a missing kernel, devices of
+            several kinds (one archive holds one).
+    """
+    rows = chosen_rows(arms)
+    used = [device for device in found.devices if str(device.get("uuid")) in found.uuids] or found.devices[:1]
+    kinds = {(device.get("name"), device.get("arch")) for device in used}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(f"{name}" for name, _ in kinds))
+        raise IrrError(f"the devices are of several kinds ({names})", "one archive a kind: choose with --devices")
+    arch = int(used[0].get("arch") or 0)
+    there, skipped = take_inventory(build, arch, rows, allow_missing=allow_missing)
+    toolkit = next((b.manifest.compiler.get("version") for b in there.values() if b.manifest.language == "cuda"), None)
+    flags = list(found.flags)
+    refusals: list[Note] = []
+    if toolkit and found.driver_cuda:
+        serves = preflight.driver_serves(str(toolkit), found.driver_cuda)
+        if not serves.cubin:
+            raise IrrError(serves.reason, "install a newer driver, or use an image with an older toolkit")
+        if not serves.ptx:
+            refusals.append(Note(what="PTX through the driver's compiler (load = jit)", why=serves.reason))
+    for text in deviations(there.values()):
+        flags.append(Note(what="toolchain", why=text))
+    if allow_shared:
+        flags.append(Note(what="--allow-shared", why="other processes were allowed on the device"))
+    for entry in skipped:
+        refusals.append(Note(what=f"{entry.kernel} is {entry.status}", why=entry.why))
+    present = [row for row in rows if row.name in there]
+    chosen = chosen_cells(cells, quick)
+    commit, dirty = probe.commit()
+    return Request(
+        study=study,
+        station="gpu",
+        devices=found.uuids,
+        plan=planning.make_plan(chosen, present, rules or (planning.QUICK if quick else planning.MATRIX)),
+        passes=passes or (1 if quick else planning.PASSES),
+        rounds=planning.QUICK_ROUNDS if quick else planning.ROUNDS,
+        seed=planning.SEED,
+        batch=planning.BATCH,
+        build=str(build),
+        command=list(command),
+        created_utc=utc_now(),
+        commit=commit,
+        dirty=dirty,
+        quick=quick,
+        shared=allow_shared,
+        skipped=skipped,
+        refusals=refusals,
+        flags=flags,
+        arch=arch,
+        manifests=sorted(str(entry.cubin.with_suffix(".json")) for entry in there.values()),
+        **more,
+    )
+
+
+def host_request(
+    *, passes: int | None, cells: str | None, arms: str | None, quick: bool, command: Sequence[str], **more: Any
+) -> Request:
+    """A run on this machine's processor: the same harness, from plan to archive, where no GPU is."""
+    rows = [row for row in chosen_rows(arms) if row.host]
+    skipped = [
+        Skipped(kernel=row.name, cell="*", status="unavailable", why=NO_GPU[0])
+        for row in chosen_rows(arms)
+        if not row.host
+    ]
+    able, unable = _host_languages(rows)
+    skipped += unable
+    chosen = select_cells(cells) if cells else [load_cells()[name] for name in HOST_CELLS]
+    commit, dirty = probe.commit()
+    settings: dict[str, Any] = {"rounds": HOST_ROUNDS, "batch": HOST_BATCH, "seed": planning.SEED, **more}
+    return Request(
+        study="host",
+        station="host",
+        devices=["host"],
+        plan=planning.make_plan(chosen, able, planning.HOST),
+        passes=passes or 1,
+        build=str(BUILD),
+        command=list(command),
+        created_utc=utc_now(),
+        commit=commit,
+        dirty=dirty,
+        quick=quick,
+        skipped=skipped,
+        **settings,
+    )
+
+
+def _host_languages(rows: Sequence[Kernel]) -> tuple[list[Kernel], list[Skipped]]:
+    """Rows whose host library can be had here, and the others with the reason."""
+    from harness.device.host import host_library
+
+    reasons: dict[str, str | None] = {}
+    for row in rows:
+        if row.language not in reasons:
+            try:
+                host_library(row.language)
+                reasons[row.language] = None
+            except IrrError as error:
+                reasons[row.language] = error.what
+    able = [row for row in rows if reasons[row.language] is None]
+    unable = [
+        Skipped(kernel=row.name, cell="*", status="unavailable", why=str(reasons[row.language]))
+        for row in rows
+        if reasons[row.language] is not None
+    ]
+    return able, unable
+
+
+# ---------------------------------------------------------------------------------------------------------------- tasks
+
+
+def _command() -> list[str]:
+    return ["irr", *sys.argv[1:]]
+
+
+def reproduce(
+    *,
+    quick: bool = False,
+    require_gpu: bool = False,
+    passes: int | None = None,
+    devices: str | None = None,
+    cells: str | None = None,
+    arms: str | None = None,
+    allow_missing: bool = False,
+    allow_shared: bool = False,
+    lock_clocks: bool = False,
+    out: Path | None = None,
+) -> Path:
+    """The whole job; the archive's path.
+
+    Without a GPU: host gates, the contraction study on the CPU and the archived results, under a banner.
+
+    Raises:
+        UsageError, IrrError: see contract; nothing half made is left behind by a refusal.
+    """
+    if passes is not None and passes < 1:
+        raise UsageError(f"--passes {passes}: at least 1")
+    chosen_cells(cells, quick)
+    chosen_rows(arms)
+    check_writable(out if out is not None else RESULTS)  # before anything else; a wrong folder must cost seconds
+    found = find_devices(devices, allow_shared)
+    if found is None:
+        if require_gpu:
+            raise IrrError(*NO_GPU)
+        if devices not in (None, "all"):
+            raise IrrError(f"--devices {devices}: {NO_GPU[0]}", NO_GPU[1])
+        from harness.measure.without_gpu import reproduce_without_gpu
+
+        return reproduce_without_gpu(quick=quick, passes=passes, cells=cells, arms=arms, out=out)
+    request = gpu_request(
+        found,
+        quick=quick,
+        passes=passes,
+        cells=cells,
+        arms=arms,
+        allow_missing=allow_missing,
+        allow_shared=allow_shared,
+        command=_command(),
+    )
+    name = next((str(d.get("name")) for d in found.devices if d.get("uuid") in found.uuids), "gpu")
+    with locked_clocks(found.uuids, lock_clocks) as clocks:
+        request.clocks = clocks
+        return start(request, archive_path(out, name))
+
+
+def start(request: Request, path: Path) -> Path:
+    """Run a request into a new archive."""
+    cells = load_cells()
+    if not request.plan:
+        raise IrrError("nothing is left to run", "see the kernels that are missing: ./irr build, or other --arms")
+    writer = ArchiveWriter.create(path, empty_run(request, cells))
+    say(
+        f"{len(request.plan)} entries on {len({e.cell for e in request.plan})} cells, {request.rounds} rounds, "
+        f"{request.passes} passes on {', '.join(request.devices)}"
+    )
+    return _run(Manager(writer, request, cells, say), path)
+
+
+def _run(manager: Manager, path: Path) -> Path:
+    try:
+        return manager.run()
+    except (KeyboardInterrupt, SystemExit, IrrError):
+        say(f"stopped; whole passes are kept: ./irr resume {shlex.quote(str(path))}")
+        raise
+
+
+def resume(archive: Path) -> Path:
+    """Go on with a run that was stopped; whole passes and their devices are kept.
+
+    Raises:
+        IrrError: not an archive, a finished one, or one whose devices or kernels are no longer here.
+    """
+    writer = ArchiveWriter.resume(archive)
+    request = read_request(archive)
+    if request.station == "gpu":
+        found = find_devices(",".join(request.devices), request.shared)
+        if found is None:
+            raise IrrError(*NO_GPU)
+        names = {planning.file_name(entry.kernel).split("@")[0].removesuffix("/fma") for entry in request.plan}
+        rows = [row for row in select_kernels(None) if row.name in names]
+        take_inventory(Path(request.build), request.arch, rows, allow_missing=True)
+    return _run(Manager(writer, request, load_cells(), say), archive)
+
+
+class locked_clocks:
+    """Lock the SM clocks while a run goes on, if asked for; they are free again afterwards, whatever happens.
+
+    Raises:
+        IrrError: the driver does not allow it; said instead of measuring at other clocks than asked for.
+    """
+
+    def __init__(self, devices: Sequence[str], wanted: bool) -> None:
+        self.devices, self.wanted = devices, wanted
+        self.session: Any = None
+
+    def __enter__(self) -> str:
+        if not self.wanted:
+            return "free"
+        from harness.device import nvml
+
+        self.session = nvml.Nvml()
+        module = self.session.module
+        clocks = []
+        for uuid in self.devices:
+            handle = self.session.handle_of(uuid)
+            try:
+                clock = int(module.nvmlDeviceGetMaxClockInfo(handle, module.NVML_CLOCK_SM))
+                module.nvmlDeviceSetGpuLockedClocks(handle, clock, clock)
+            except Exception as error:
+                self.__exit__()
+                raise IrrError(f"the clocks of {uuid} cannot be locked: {error}", "run without --lock-clocks") from None
+            clocks.append(f"{clock} MHz")
+        return ", ".join(dict.fromkeys(clocks))
+
+    def __exit__(self, *_: object) -> None:
+        if self.session is None:
+            return
+        for uuid in self.devices:
+            try:
+                self.session.module.nvmlDeviceResetGpuLockedClocks(self.session.handle_of(uuid))
+            except Exception as error:
+                say(f"the clocks of {uuid} could not be freed: {error}")
+        self.session.close()
+        self.session = None
