@@ -217,7 +217,13 @@ def _gpu(env: Mapping[str, str], problems: list[dict[str, str]]) -> tuple[dict[s
         problems.append({"what": "no NVIDIA driver: libcuda.so.1 cannot be loaded", "cure": NO_GPU_CURE})
         return driver, []
     from harness.device import nvml
+    from harness.device.preflight import driver_serves
 
+    served = driver_serves(pins()["cuda"]["toolkit"], driver["cuda"])
+    if not (served.cubin and served.ptx):
+        problems.append(
+            {"what": served.reason, "cure": "install an NVIDIA driver for CUDA 13.0 or newer (580 or newer)"}
+        )
     devices = nvml.describe_devices()
     driver["version"] = nvml.driver_version()
     if not devices:

@@ -181,11 +181,26 @@ def apt_allowed(environ: Mapping[str, str] | None = None) -> str | None:
     return None
 
 
-def _apt_install(packages: list[str]) -> bool:
-    command = ["apt-get", "install", "-qy", "--no-install-recommends", *packages]
+def _apt(*words: str) -> bool:
+    """Run apt-get; its hundreds of lines are shown only where it fails, and never on stdout."""
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    # apt's words go to stderr: stdout belongs to the command's result.
-    return subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, stdout=sys.stderr).returncode == 0
+    done = subprocess.run(
+        ["apt-get", "-q", "-y", *words],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode != 0:
+        errors = [line for line in done.stdout.splitlines() if line.startswith(("E:", "W:", "Err:"))]
+        print("\n".join(errors[-5:]), file=sys.stderr, flush=True)
+    return done.returncode == 0
+
+
+def _apt_install(packages: list[str]) -> bool:
+    return _apt("install", "--no-install-recommends", *packages)
 
 
 def ensure_system(when: Iterable[str] = ("setup",)) -> list[SystemPackage]:
@@ -204,8 +219,9 @@ def ensure_system(when: Iterable[str] = ("setup",)) -> list[SystemPackage]:
     why_not = apt_allowed()
     if why_not is None:
         print(f"irr: installing by apt: {' '.join(names)}", file=sys.stderr, flush=True)
-        update = subprocess.run(["apt-get", "update", "-q"], stdin=subprocess.DEVNULL, stdout=sys.stderr)
-        if update.returncode != 0 or not _apt_install(names):
+        # A list that cannot be renewed (one mirror of several) need not mean that nothing can be installed.
+        _apt("update")
+        if not _apt_install(names):
             # One package that this system does not offer must not take the others with it.
             for name in names:
                 _apt_install([name])

@@ -255,7 +255,7 @@ def apt(monkeypatch):
 
     def run(words, **options):
         calls.append(list(words))
-        return SimpleNamespace(returncode=0)
+        return SimpleNamespace(returncode=0, stdout="")
 
     monkeypatch.setattr(environment.subprocess, "run", run)
     monkeypatch.setattr(environment.os, "geteuid", lambda: 0)
@@ -277,7 +277,7 @@ def test_root_gets_what_is_missing_named_as_it_is_installed(apt, monkeypatch, ca
     monkeypatch.setattr(environment, "system_packages", lambda: [package(), package(package="later", when="test")])
     environment.ensure_system(("setup",))
     assert "irr: installing by apt: libnowhere\n" in capsys.readouterr().err
-    assert ["apt-get", "install", "-qy", "--no-install-recommends", "libnowhere"] in apt
+    assert ["apt-get", "-q", "-y", "install", "--no-install-recommends", "libnowhere"] in apt
     assert not any("later" in words for words in apt)
 
 
@@ -331,6 +331,17 @@ def test_no_gpu_is_a_problem_with_both_cures(monkeypatch, quick_doctor):
     said = doctor_says(os.environ)
     assert "--gpus all" in said
     assert "container toolkit" in said
+
+
+@pytest.mark.parametrize(("driver", "said"), [("12.4", "needs a driver"), ("13.0", None), ("13.2", None)])
+def test_a_driver_older_than_the_toolkit_is_a_problem(driver, said, monkeypatch, quick_doctor):
+    monkeypatch.setattr(doctor, "driver_cuda_version", lambda: driver)
+    monkeypatch.setattr("harness.device.nvml.describe_devices", lambda: [{"name": "fake", "uuid": "GPU-0"}])
+    monkeypatch.setattr("harness.device.nvml.driver_version", lambda: "999.1")
+    findings = doctor.examine()
+    assert findings["driver"] == {"cuda": driver, "version": "999.1"}
+    whats = [problem["what"] for problem in findings["problems"] if "driver" in problem["what"]]
+    assert whats == [] if said is None else said in whats[0] and "12.4" in whats[0] and "13.0" in whats[0]
 
 
 def test_strict_exits_1_where_something_is_missing(irr):
