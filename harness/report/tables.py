@@ -1,0 +1,398 @@
+"""The paper's tables from an archive, the paper's value beside ours; CSV, Markdown and LaTeX (booktabs).
+
+Each table is one function in `TABLES`; its renderings are made from one list of rows. Nothing here depends on a locale,
+a clock, or the order of a dictionary: the same archive gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.archive.schema import number
+from harness.claims import figures, statistics
+from harness.claims.paper import (
+    CUDA_ALLOCATE,
+    CUDA_UPDATE,
+    DURATION,
+    HIT,
+    OXIDE,
+    PAPER_AXES,
+    SCOPED,
+    SCOREBOARD,
+    SECTORS,
+    TABLE2,
+    TRITON_ALLOCATE,
+    TRITON_UPDATE,
+    losses_of,
+    total_ratio,
+)
+from harness.claims.registry import RUST, Compared, View, span
+
+Value = str | float | int | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: key in the rows, head, and whether it holds numbers (set to the right)."""
+
+    key: str
+    head: str
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as data.
+
+    Attributes:
+        name: file stem. title, note: for Markdown and LaTeX. rows: values by column key; None is not available.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[dict[str, Value], ...]
+    note: str = ""
+
+    def texts(self) -> list[list[str]]:
+        return [[text(row.get(column.key)) for column in self.columns] for row in self.rows]
+
+
+def text(value: Value) -> str:
+    """One value as tables spell it: six significant digits, whole numbers whole, nothing where there is none."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return number(value)
+    return str(value)
+
+
+# ------------------------------------------------------------------------------------------------------- renderings
+
+
+def as_csv(table: Table) -> bytes:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([column.key for column in table.columns])
+    writer.writerows(table.texts())
+    return stream.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _markdown(word: str) -> str:
+    """Text of an archive in a Markdown cell: markup shown, never obeyed."""
+    for sign in "\\`*_[]<>|#~":
+        word = word.replace(sign, f"&#{ord(sign)};" if sign in "<>|" else f"\\{sign}")
+    return " ".join(word.split())
+
+
+def as_markdown(table: Table) -> bytes:
+    lines = [f"### {_markdown(table.title)}", ""]
+    lines.append("| " + " | ".join(_markdown(column.head) for column in table.columns) + " |")
+    lines.append("|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|")
+    lines += ["| " + " | ".join(_markdown(word) for word in row) + " |" for row in table.texts()]
+    if table.note:
+        lines += ["", _markdown(table.note)]
+    return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+}  # fmt: skip
+
+
+def _latex(word: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in " ".join(word.split()))
+
+
+def as_latex(table: Table) -> bytes:
+    """A booktabs table; needs \\usepackage{booktabs}."""
+    align = "".join("r" if column.numeric else "l" for column in table.columns)
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(table.title)}}}", rf"\label{{tab:{table.name}}}"]
+    lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
+    lines += [" & ".join(_latex(column.head) for column in table.columns) + r" \\", r"\midrule"]
+    lines += [" & ".join(_latex(word) for word in row) + r" \\" for row in table.texts()]
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if table.note:
+        lines.append(rf"\par\smallskip\footnotesize {_latex(table.note)}")
+    return ("\n".join([*lines, r"\end{table}"]) + "\n").encode("utf-8", "backslashreplace")
+
+
+RENDERINGS: dict[str, Callable[[Table], bytes]] = {"csv": as_csv, "md": as_markdown, "tex": as_latex}
+
+
+# ----------------------------------------------------------------------------------------------------------- tables
+
+
+def label(view: View, kernel: str) -> str:
+    """A kernel's name, with the deviation of its toolchain where it has one: `rust-oxide/... (unpinned toolchain)`."""
+    manifest = view.manifest(kernel.removesuffix("@twin"))
+    deviations = (manifest or {}).get("deviations") or []
+    words = sorted({str(deviation).split(":")[0].strip() for deviation in deviations})
+    return f"{kernel} ({', '.join(words)})" if words else kernel
+
+
+def rust_kernel(view: View, stage: str) -> str | None:
+    """The Rust kernel that stands for the paper's: cuda-oxide's, else stock rustc's, None if neither was timed."""
+    timed = set(view.table.kernels(stage))
+    return next((f"{lang}/{stage}/plain" for lang in RUST if f"{lang}/{stage}/plain" in timed), None)
+
+
+def _pairs(view: View) -> list[tuple[str, str, str, str]]:
+    """(stage, language of the paper, kernel, base) of what was timed."""
+    pairs = []
+    for stage, base, triton in (("allocate", CUDA_ALLOCATE, TRITON_ALLOCATE), ("update", CUDA_UPDATE, TRITON_UPDATE)):
+        rust = rust_kernel(view, stage)
+        if rust is not None:
+            pairs.append((stage, "rust", rust, base))
+        if triton in view.table.kernels(stage):
+            pairs.append((stage, "triton", triton, base))
+    return pairs
+
+
+def _found(view: View, kernel: str, base: str, axes: Sequence[str] | None = PAPER_AXES) -> list[Compared]:
+    """Ratios in every cell that has both, quick runs included: a table shows what there is, verdicts ask for more."""
+    found = [view.compare(kernel, base, cell) for cell in view.cells(axes)]
+    return [compared for compared in found if compared is not None]
+
+
+REGIME_NOTE = (
+    "Ratios to CUDA C++ on one stream (serial, fresh table), median over passes of the median over rounds. reference: "
+    "the same kernel on one stream over CUDA on one branch a volume, a derived row that is not the paper's host loop."
+)
+
+
+def by_stage(view: View) -> Table:
+    """Table 1."""
+    rows: list[dict[str, Value]] = []
+    for stage, language, kernel, base in _pairs(view):
+        found = _found(view, kernel, base)
+        if not found:
+            continue
+        middle, low, high = span(found)
+        references = [c.reference.median for c in found if c.reference is not None]
+        figure = figures.stage_range(stage, language)
+        rows.append(
+            {
+                "stage": stage, "kernel": label(view, kernel), "cells": len(found), "low": low, "median": middle,
+                "high": high, "paper_low": figure[0], "paper_high": figure[1],
+                "reference_low": min(references) if references else None,
+                "reference_high": max(references) if references else None,
+            }
+        )  # fmt: skip
+    columns = (
+        Column("stage", "stage", False), Column("kernel", "kernel", False), Column("cells", "cells"),
+        Column("low", "lowest"), Column("median", "median"), Column("high", "highest"),
+        Column("paper_low", "paper lowest"), Column("paper_high", "paper highest"),
+        Column("reference_low", "reference lowest"), Column("reference_high", "reference highest"),
+    )  # fmt: skip
+    return Table("table1", "Table 1: ratio to CUDA C++ by stage", columns, tuple(rows), REGIME_NOTE)
+
+
+def totals(view: View) -> Table:
+    """Table 2."""
+    rows: list[dict[str, Value]] = []
+    rust = (rust_kernel(view, "allocate"), rust_kernel(view, "update"))
+    pairs = [("rust", rust), ("triton", (TRITON_ALLOCATE, TRITON_UPDATE))]
+    for cell, workload in TABLE2.items():
+        for language, (allocate, update) in pairs:
+            if allocate is None or update is None:
+                continue
+            total = total_ratio(view, allocate, update, cell)
+            if total is None:
+                continue
+            published = [row for row in figures.rows("totals_integrate_ms") if row["workload"] == workload]
+            theirs = [float(row[f"{language}_ms"]) / float(row["cuda_ms"]) for row in published]
+            rows.append(
+                {
+                    "cell": cell, "kernels": f"{label(view, allocate)} + {label(view, update)}",
+                    "cuda_us": total.base_us, "us": total.us, "ratio": total.ratio,
+                    "allocate_share": total.allocate_share,
+                    "paper_low": min(theirs), "paper_high": max(theirs),
+                }
+            )  # fmt: skip
+    columns = (
+        Column("cell", "cell", False), Column("kernels", "allocate + update", False), Column("cuda_us", "CUDA, us"),
+        Column("us", "us"), Column("ratio", "ratio"), Column("allocate_share", "allocate of CUDA's total"),
+        Column("paper_low", "paper, lower card"), Column("paper_high", "paper, higher card"),
+    )  # fmt: skip
+    note = "Serial, fresh table; the sum of both stages' medians per pass."
+    return Table("table2", "Table 2: integration in total", columns, tuple(rows), note)
+
+
+def by_cell(view: View) -> Table:
+    """Table 3."""
+    rows: list[dict[str, Value]] = []
+    for stage, language, kernel, base in _pairs(view):
+        if stage != "allocate":
+            continue
+        for c in _found(view, kernel, base, None):
+            facts = view.archive.run.cells[c.cell]
+            rows.append(
+                {
+                    "axis": view.axis(c.cell), "cell": c.cell, "points": facts.points, "load": facts.load_factor,
+                    "kernel": label(view, kernel), "ratio": c.us.median, "low": c.us.low, "high": c.us.high,
+                    "floor": c.floor, "passes": len(c.us.passes),
+                    "reference": None if c.reference is None else c.reference.median,
+                    "paper": figures.cell_ratio(c.cell, f"{language}_over_cuda"),
+                }
+            )  # fmt: skip
+    columns = (
+        Column("axis", "axis", False), Column("cell", "cell", False), Column("points", "points"),
+        Column("load", "load"), Column("kernel", "kernel", False), Column("ratio", "ratio"),
+        Column("low", "lowest pass"), Column("high", "highest pass"), Column("floor", "A/A floor"),
+        Column("passes", "passes"), Column("reference", "reference"), Column("paper", "paper"),
+    )  # fmt: skip
+    return Table("table3", "Table 3: allocate by cell", columns, tuple(rows), REGIME_NOTE)
+
+
+COUNTERS: tuple[tuple[str, str], ...] = (
+    ("L1 sector hit rate", HIT),
+    ("L2 sectors", SECTORS),
+    ("long_scoreboard stall", SCOREBOARD),
+    ("achieved occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"),
+    ("active threads per warp", "smsp__thread_inst_executed_per_inst_executed.ratio"),
+    ("duration (ncu)", DURATION),
+)
+"""The paper's row -> Nsight Compute's metric."""
+
+_TABLE4 = (("cuda", CUDA_ALLOCATE), ("rust_scoped_load", SCOPED), ("rust_plain_first_read", OXIDE))
+
+
+def counters(view: View) -> Table:
+    """Table 4: counters and instruction counts of single launches on base."""
+    rows: list[dict[str, Value]] = []
+    manifests = {column: view.manifest(kernel) for column, kernel in _TABLE4}
+
+    def add(what: str, ours: dict[str, Value]) -> None:
+        if any(value is not None for value in ours.values()):
+            rows.append({"metric": what, **ours, **{f"paper_{c}": figures.counter(what, c) for c, _ in _TABLE4}})
+
+    def of_manifest(count: Callable[[dict[str, Any]], int]) -> dict[str, Value]:
+        return {c: None if m is None or m.get("status") != "ok" else count(m) for c, m in manifests.items()}
+
+    def opcodes(*names: str) -> Callable[[dict[str, Any]], int]:
+        return lambda m: sum(int(n) for op, n in (m.get("sass") or {}).items() if op.split(".")[0] in names)
+
+    add("static SASS instructions", of_manifest(lambda m: int((m.get("sass") or {}).get("instructions", 0))))
+    add("branches (BRA/BSSY/BSYNC/BRX)", of_manifest(opcodes("BRA", "BSSY", "BSYNC", "BRX")))
+    add("global memory ops (LDG/STG)", of_manifest(opcodes("LDG", "STG")))
+    add("registers per thread", of_manifest(lambda m: int(m.get("registers", 0))))
+    add("register spills", of_manifest(lambda m: int(m.get("spills", 0))))
+    for what, metric in COUNTERS:
+        add(what, {column: view.counter(kernel, metric) for column, kernel in _TABLE4})
+    heads = {"cuda": "CUDA", "rust_scoped_load": "Rust, scoped load", "rust_plain_first_read": "Rust, plain first read"}
+    columns = (
+        Column("metric", "metric", False),
+        *(Column(c, label(view, k) if k.startswith("rust") else heads[c]) for c, k in _TABLE4),
+        *(Column(f"paper_{c}", f"paper: {heads[c]}") for c, _ in _TABLE4),
+    )
+    note = (
+        "Nsight Compute's units: sectors, percent, nanoseconds for our duration; the paper's duration "
+        "is in microseconds."
+    )
+    return Table("table4", "Table 4: allocate on base, counters", columns, tuple(rows), note)
+
+
+def loss(view: View) -> Table:
+    """What the bounded probe loses, by load factor."""
+    paper_rows = {row["cell"]: row for row in figures.rows("loss_triton_static8")}
+    rows: list[dict[str, Value]] = []
+    for cell, ((least, most), (few, many)) in losses_of(view).items():
+        facts = view.archive.run.cells[cell]
+        theirs = paper_rows.get(cell)
+        rows.append(
+            {
+                "cell": cell, "load": facts.load_factor, "blocks": facts.blocks, "lost_low": int(least),
+                "lost_high": int(most), "dropped_low": None if few != few else int(few),
+                "dropped_high": None if many != many else int(many),
+                "paper_lost": None if theirs is None else int(theirs["blocks_lost"]),
+                "paper_dropped": None if theirs is None else int(theirs["points_dropped"]),
+            }
+        )  # fmt: skip
+    rows.sort(key=lambda row: (row["load"], row["cell"]))
+    columns = (
+        Column("cell", "cell", False), Column("load", "load"), Column("blocks", "blocks"),
+        Column("lost_low", "blocks lost, least"), Column("lost_high", "most"),
+        Column("dropped_low", "points dropped, least"), Column("dropped_high", "most"),
+        Column("paper_lost", "paper: blocks"), Column("paper_dropped", "paper: points"),
+    )  # fmt: skip
+    note = "triton/allocate/static8 with triton/update/static8, least and most over all samples."
+    return Table("loss", "Loss of the bounded probe by load factor", columns, tuple(rows), note)
+
+
+BASES = {"allocate": CUDA_ALLOCATE, "update": CUDA_UPDATE}
+
+
+def cells(view: View) -> Table:
+    """Every kernel in every cell and regime: time, percentiles, ratio, floor."""
+    rows: list[dict[str, Value]] = []
+    for regime in view.table.regimes():
+        for cell in sorted({str(c) for c in view.table.rows["cell"]}, key=lambda name: (_order(view, name), name)):
+            for kernel in view.table.kernels(cell=cell):
+                rows += _cell_row(view, kernel, cell, regime)
+    columns = (
+        Column("axis", "axis", False), Column("cell", "cell", False), Column("launch", "launch", False),
+        Column("table", "table", False), Column("l2", "L2", False), Column("load", "load", False),
+        Column("kernel", "kernel", False), Column("status", "status", False), Column("samples", "samples"),
+        Column("us", "us"), Column("us_low", "lowest pass"), Column("us_high", "highest pass"), Column("p50", "p50"),
+        Column("p95", "p95"), Column("p99", "p99"), Column("ratio", "ratio"), Column("ratio_low", "lowest pass"),
+        Column("ratio_high", "highest pass"), Column("floor", "A/A floor"), Column("different", "different", False),
+        Column("drift", "second half over first"), Column("throttled", "throttled samples"),
+    )  # fmt: skip
+    return Table(
+        "cells", "Every kernel by cell and regime", columns, tuple(rows), "Lossy samples are timed and in no ratio."
+    )
+
+
+def _order(view: View, cell: str) -> int:
+    plain = view.cells()
+    base = cell.split("+")[0]
+    return plain.index(base) if base in plain else len(plain)
+
+
+def _cell_row(view: View, kernel: str, cell: str, regime: statistics.Regime) -> list[dict[str, Value]]:
+    every = view.table.select(kernel, cell, regime, ("ok", "lossy", "failed", "hung"))
+    if not len(every):
+        return []
+    timed = every[every["status"].isin(("ok", "lossy"))].dropna(subset=["us"])
+    counts = every["status"].value_counts().to_dict()
+    row: dict[str, Value] = {
+        "axis": view.axis(cell.split("+")[0]), "cell": cell, "launch": regime.launch, "table": regime.table,
+        "l2": regime.l2, "load": regime.load, "kernel": label(view, kernel), "samples": len(every),
+        "status": " ".join(f"{status} {counts[status]}" for status in sorted(counts)),
+        "throttled": int((every["throttle"].fillna(0) > 0).sum()),
+    }  # fmt: skip
+    values = timed["us"].tolist()
+    if values:
+        medians = [statistics.median(group["us"].tolist()) for _, group in timed.groupby(statistics.PASS)]
+        row |= {"us": statistics.median(medians), "us_low": min(medians), "us_high": max(medians)}
+        row |= {f"p{percent}": statistics.percentile(values, percent) for percent in (50, 95, 99)}
+        row["drift"] = statistics.drift(timed)
+    stage = kernel.split("/")[1]
+    row["floor"] = statistics.floor(view.table, cell, stage, regime)
+    base = BASES.get(stage)
+    compared = view.compare(kernel, base, cell, regime) if base is not None and kernel != base else None
+    if compared is not None:
+        row |= {"ratio": compared.us.median, "ratio_low": compared.us.low, "ratio_high": compared.us.high}
+        row["different"] = {-1: "faster", 0: "no", 1: "slower"}[compared.difference.side]
+    return [row]
+
+
+TABLES: tuple[Callable[[View], Table], ...] = (by_stage, totals, by_cell, counters, loss, cells)
+
+
+def make_tables(view: View) -> list[Table]:
+    """Every table that has a row in this archive."""
+    return [table for table in (make(view) for make in TABLES) if table.rows]
+
+
+def claims_table(document: Sequence[dict[str, Any]]) -> Table:
+    """Verdicts as a table."""
+    rows = tuple({key: row[key] for key in ("id", "verdict", "statement", "paper", "reason")} for row in document)
+    columns = tuple(Column(key, key, False) for key in ("id", "verdict", "statement", "paper", "reason"))
+    return Table("claims", "Claims and verdicts", columns, rows)

@@ -1,0 +1,304 @@
+"""Archives: strict JSON, journals torn by a kill, checksums that name what changed, hostile input refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.archive import fingerprint
+from harness.archive.read import load, parse_csv
+from harness.archive.schema import SAMPLES, csv_bytes, gate_record, json_bytes
+from harness.archive.verify import check_raw, check_sums
+from harness.archive.write import SUMS, ArchiveWriter, Journal
+from harness.errors import IrrError
+from tests.synthetic import sample_rows, write_archive
+
+
+def strict_loads(data: bytes) -> Any:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(data, parse_constant=refuse)
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    times = {("cuda/allocate/plain", "base"): 25.0, ("cuda/allocate/plain", "base", "filled"): 15.0}
+    gates = [gate_record({"gate": "g", "tier": "exact", "subject": "s", "ok": True, "compared": 1}, arm="cuda",
+                         place="gpu", cell="base")]  # fmt: skip
+    return write_archive(tmp_path_factory.mktemp("archive") / "a", samples=sample_rows(times), gates=gates)
+
+
+@pytest.fixture
+def archive(pristine: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(pristine, tmp_path / "copy")
+
+
+# ------------------------------------------------------------------------------------------------------- N35 (a)
+
+
+def test_what_is_no_number_becomes_null_with_its_reason() -> None:
+    document = strict_loads(json_bytes({"a": float("nan"), "b": {"c": [1.0, float("-inf")]}, "d": np.float32("nan")}))
+    assert document["a"] is None and document["b"]["c"] == [1.0, None] and document["d"] is None
+    assert {n["field"]: n["why"] for n in document["nulls"]} == {
+        "a": "not a number", "b.c[1]": "infinite", "d": "not a number",
+    }  # fmt: skip
+
+
+def test_each_object_of_a_list_tells_its_own_nulls() -> None:
+    first, second = strict_loads(json_bytes([{"x": 1}, {"x": float("inf")}]))
+    assert "nulls" not in first and second["nulls"] == [{"field": "x", "why": "infinite"}]
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers(-(2**60), 2**60) | st.text(),
+                    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8))  # fmt: skip
+def test_any_document_is_strict_json_with_sorted_keys(value: Any) -> None:
+    data = json_bytes({"value": value})
+    document = strict_loads(data)
+    assert data.endswith(b"\n") and b"\r" not in data
+    assert data == (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
+
+
+def test_a_csv_field_that_is_no_number_is_empty_and_must_be_allowed_to_be() -> None:
+    row = sample_rows({("cuda/allocate/plain", "base"): 25.0}, passes=1, rounds=1, twins=False)[0]
+    assert b",nan," not in csv_bytes(SAMPLES, [{**row, "us": float("nan"), "power_w": float("inf")}])
+    with pytest.raises(ValueError, match="round may not be empty"):
+        csv_bytes(SAMPLES, [{**row, "round": float("nan")}])
+    with pytest.raises(ValueError, match="status is one of"):
+        csv_bytes(SAMPLES, [{**row, "status": "fine"}])
+    with pytest.raises(ValueError, match="no such column: speed"):
+        csv_bytes(SAMPLES, [{**row, "speed": 1}])
+
+
+# ------------------------------------------------------------------------------------------------------- N35 (b)
+
+
+def test_a_torn_last_line_is_dropped_and_its_pass_done_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.append({"pass": 0, "us": float("nan")})
+    journal.append({"pass": 1})
+    with journal.path.open("ab") as stream:
+        stream.write(b'{"pass":2,"dev')
+    assert [record["pass"] for record in journal.read()] == [0, 1]
+    journal.append({"pass": 2})
+    assert [record["pass"] for record in journal.read()] == [0, 1, 2]
+
+
+def test_a_whole_line_without_its_newline_is_torn_too(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"pass": 0}\n{"pass": 1}')
+    assert [record["pass"] for record in Journal(path).read()] == [0]
+    assert path.read_bytes() == b'{"pass": 0}\n'
+
+
+def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"pass": 0}\n{"pa\n{"pass": 2}\n')
+    with pytest.raises(IrrError, match="line 2 is broken"):
+        Journal(path).read()
+
+
+def test_an_archive_is_incomplete_until_it_is_finished(tmp_path: Path) -> None:
+    root = write_archive(tmp_path / "a", finish=False)
+    assert load(root).run.state == "incomplete" and not load(root).complete
+    assert "incomplete" in check_raw(root)[1][0]
+    writer = ArchiveWriter.resume(root)
+    writer.finish(load(root).run)
+    assert load(root).complete and check_raw(root)[1] == []
+    with pytest.raises(IrrError, match="is complete"):
+        ArchiveWriter.resume(root)
+    with pytest.raises(IrrError, match="never rewritten"):
+        writer.json("run.json", {})
+
+
+def test_an_archive_is_never_overwritten(archive: Path) -> None:
+    with pytest.raises(IrrError, match="not empty"):
+        ArchiveWriter.create(archive, load(archive).run)
+
+
+# ------------------------------------------------------------------------------------------------------- N35 (c)
+
+
+def test_sums_are_lf_relative_sorted_and_sha256sum_accepts_them(archive: Path) -> None:
+    text = (archive / SUMS).read_bytes()
+    paths = [line.split("  ")[1] for line in text.decode().splitlines()]
+    assert b"\r" not in text and text.endswith(b"\n") and paths == sorted(paths)
+    assert all(path.startswith("raw/") and "\\" not in path for path in paths)
+    done = subprocess.run(["sha256sum", "-c", SUMS], cwd=archive, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert check_raw(archive)[1] == []
+
+
+def test_gitattributes_pin_line_ends() -> None:
+    text = (Path(__file__).parents[1] / ".gitattributes").read_text()
+    assert "eol=lf" in text and "results/** -text" in text
+
+
+@pytest.mark.parametrize("offset", [0, 100, -1])
+def test_one_flipped_byte_is_named(archive: Path, offset: int) -> None:
+    path = archive / "raw" / "samples.csv"
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+    assert check_sums(archive) == ["raw/samples.csv was changed"]
+
+
+def test_a_deleted_and_an_added_file_are_named(archive: Path) -> None:
+    (archive / "raw" / "gates.json").unlink()
+    (archive / "raw" / "extra.txt").write_text("x")
+    (archive / "notes.txt").write_text("x")
+    assert check_sums(archive) == ["raw/gates.json is missing", "raw/extra.txt was added", "notes.txt was added"]
+
+
+def test_carriage_returns_in_the_sums_are_told(archive: Path) -> None:
+    path = archive / SUMS
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert "do not end with LF" in check_raw(archive)[1][0]
+
+
+@pytest.mark.parametrize("path", ["raw/../../secret", "/etc/passwd", "raw/a\\b", "derived/x"])
+def test_sums_name_only_files_under_raw(archive: Path, path: str) -> None:
+    with (archive / SUMS).open("a") as stream:
+        stream.write(f"{'0' * 64}  {path}\n")
+    assert "is not `digest  raw/path`" in check_raw(archive)[1][0]
+
+
+# --------------------------------------------------------------------------------------------- untrusted input
+
+
+def rewrite(archive: Path, name: str, change: Any) -> None:
+    path = archive / "raw" / name
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def test_links_are_refused(archive: Path) -> None:
+    (archive / "raw" / "link.json").symlink_to("/etc/passwd")
+    with pytest.raises(IrrError, match=r"raw/link\.json is a link"):
+        load(archive)
+
+
+def test_a_linked_folder_is_refused(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (archive / "raw" / "builds").symlink_to(tmp_path / "other")
+    with pytest.raises(IrrError, match="is a link"):
+        load(archive)
+
+
+def test_special_files_are_refused(archive: Path) -> None:
+    os.mkfifo(archive / "raw" / "pipe")
+    with pytest.raises(IrrError, match="special file"):
+        load(archive)
+
+
+def test_a_newer_schema_is_refused(archive: Path) -> None:
+    rewrite(archive, "run.json", lambda d: d.update(schema=99))
+    with pytest.raises(IrrError, match="has schema 99"):
+        load(archive)
+
+
+def test_nan_in_a_json_file_is_refused(archive: Path) -> None:
+    path = archive / "raw" / "run.json"
+    path.write_text(path.read_text().replace('"seed": 1', '"seed": NaN'))
+    with pytest.raises(IrrError, match="not strict JSON"):
+        load(archive)
+
+
+def test_deep_nesting_is_one_line(archive: Path) -> None:
+    (archive / "raw" / "evidence.json").write_text("[" * 100_000)
+    with pytest.raises(IrrError) as error:
+        load(archive)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (",ok\n", ",fine\n", "status is 'fine'"),
+        (",serial,", ",parallel,", "launch is 'parallel'"),
+        ("pass,", "passing,", "no column pass"),
+        (",8,", ",nan,", "launches is 'nan'"),
+        (",8,", ",inf,", "launches is 'inf'"),
+        (",ok\n", ",ok,1\n", "fields, the header"),
+        (",ok\n", ",ok\r\n", "carriage return"),
+    ],
+)
+def test_a_bad_sample_is_told_with_its_line(archive: Path, old: str, new: str, says: str) -> None:
+    path = archive / "raw" / "samples.csv"
+    path.write_bytes(path.read_bytes().replace(old.encode(), new.encode(), 1))
+    with pytest.raises(IrrError, match=says):
+        _ = load(archive).samples
+
+
+def test_further_columns_are_kept() -> None:
+    row = sample_rows({("cuda/allocate/plain", "base"): 25.0}, passes=1, rounds=1, twins=False)
+    lines = csv_bytes(SAMPLES, row).decode().splitlines()
+    table = parse_csv(f"{lines[0]},mood\n{lines[1]},good\n".encode(), SAMPLES, "samples.csv")
+    assert table["mood"].tolist() == ["good"]
+
+
+def test_an_empty_value_needs_a_reason(archive: Path) -> None:
+    path = archive / "raw" / "samples.csv"
+    path.write_bytes(path.read_bytes().replace(b",300,0,ok\n", b",,0,ok\n", 1))
+    assert any("power_w is empty" in problem for problem in check_raw(archive)[1])
+    rewrite(archive, "run.json", lambda d: d["nulls"].append({"field": "power_w", "why": "Not Supported"}))
+    assert not any("power_w" in problem for problem in check_raw(archive)[1])
+
+
+def test_samples_of_an_unknown_pass_or_cell_are_told(archive: Path) -> None:
+    rewrite(archive, "run.json", lambda d: (d["passes"].pop(), d["cells"].clear()))
+    problems = " ".join(check_raw(archive)[1])
+    assert "pass 2 on GPU-" in problems and "cell base is not in run.json" in problems
+
+
+def test_a_kernel_twice_in_one_round_is_told(archive: Path) -> None:
+    path = archive / "raw" / "samples.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, lines[1]]))
+    assert any("stands twice in one round" in problem for problem in check_raw(archive)[1])
+
+
+def test_cuda_oxide_without_the_fix_is_refused(tmp_path: Path) -> None:
+    manifest = {"kernel": "rust-oxide/allocate/plain", "arch": 90, "status": "ok", "compiler": {"contains_fix": False}}
+    root = write_archive(tmp_path / "a", manifests=[manifest])
+    assert any("without the atomic lowering" in problem for problem in check_raw(root)[1])
+
+
+# ---------------------------------------------------------------------------------------------------- fingerprint
+
+
+def test_driver_and_toolkit_are_two_fields() -> None:
+    found = fingerprint.make({"toolkit": "13.2"}, {"driver": "580.1", "driver_cuda": "13.0", "toolkit": "13.2"})
+    assert (found.built_on["toolkit"], found.run_on["toolkit"], found.run_on["driver"]) == ("13.2", "13.2", "580.1")
+    other = fingerprint.make({"toolkit": "13.2"}, {"driver": "570.1", "driver_cuda": "13.0", "toolkit": "13.2"})
+    assert [key for key, _, _ in fingerprint.differences(found, other)] == ["run_on.driver"]
+
+
+def test_every_field_is_there_or_null_with_a_reason() -> None:
+    found = fingerprint.make({}, {"driver": "580"}, [{"uuid": "u"}], {"run_on.devices[0].ecc": "[N/A]"})
+    nulls = {null.field: null.why for null in found.nulls}
+    assert nulls["run_on.devices[0].ecc"] == "[N/A]" and nulls["built_on.nvcc"] == fingerprint.NOT_PROBED
+    assert "run_on.driver" not in nulls
+    assert set(found.built_on) == set(fingerprint.keys("built_on"))
+
+
+def test_an_unknown_fingerprint_key_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no field colour"):
+        fingerprint.make({"colour": 1}, {})
+
+
+def test_analysis_packages_are_no_pooling_keys() -> None:
+    a, b = (fingerprint.make({}, {"pandas": version}) for version in ("2.0", "3.0"))
+    assert fingerprint.differences(a, b) == []
+    keys = [(field.side, field.key) for field in fingerprint.FIELDS]
+    assert len(keys) == len(set(keys))
