@@ -17,7 +17,7 @@ from typing import Any
 
 from harness.build import cubin as cubin_reader
 from harness.build.manifest import Manifest, ToolMissing, ToolUnsupported, sha256
-from harness.build.toolchain import Toolkit, parse_cuda_version, program_version, triton_tools
+from harness.build.toolchain import parse_cuda_version, program_version, triton_tools
 from harness.errors import IrrError
 
 # ptxas's ways to say that it does not know the architecture or the PTX version.
@@ -71,7 +71,7 @@ def flags(gpu: str, contract: bool) -> list[str]:
     return [f"-arch={gpu}", "-O3", *([] if contract else ["-fmad=false"])]
 
 
-def _chunk(text: str, entry: str) -> str:
+def only_entry(text: str, entry: str) -> str:
     """The PTX without other kernels' bodies; device functions stay, for the kernel may call them."""
     pieces = re.split(r"(?m)^(?=[^\n/]*\.(?:entry|func)\b)", text)
     name = re.compile(r"\.entry\s+([\w$]+)")
@@ -94,7 +94,7 @@ PTX_COUNTS: dict[str, str] = {
 
 def count_ptx(ptx: str, entry: str) -> dict[str, int]:
     """How often each of PTX_COUNTS stands in the kernel (comments left out)."""
-    text = re.sub(r"//[^\n]*", "", _chunk(ptx, entry))
+    text = re.sub(r"//[^\n]*", "", only_entry(ptx, entry))
     return {name: len(re.findall(pattern, text)) for name, pattern in PTX_COUNTS.items()}
 
 
@@ -205,21 +205,27 @@ def bundled_ptxas(arch: int) -> Path:
     return program
 
 
-def assemble(ptx: str, entry: str, arch: int, contract: bool, toolkit: Toolkit, *, bundled: bool = False) -> Assembled:
+@dataclass(frozen=True)
+class Assembler:
+    """A ptxas. name: `pinned` (the toolkit's), `bundled` (Triton's), or the variable that names it."""
+
+    path: Path
+    name: str = "pinned"
+
+
+def assemble(ptx: str, entry: str, arch: int, contract: bool, assembler: Assembler, nvdisasm: Path) -> Assembled:
     """The kernel's cubin for one architecture.
 
     Args:
         contract: leave contraction to ptxas (its default).
-        bundled: with Triton's own ptxas instead of the toolkit's.
 
     Raises:
         ToolMissing, ToolUnsupported, IrrError: as run_ptxas.
     """
-    ptxas = bundled_ptxas(arch) if bundled else toolkit.ptxas
     gpu = target(ptx, arch)
-    cubin, words = _run_once(ptx, gpu, contract, ptxas)
+    cubin, words = _run_once(ptx, gpu, contract, assembler.path)
     registers, spills, static_shared = _usage(words, entry)
-    sass = _disassemble(cubin, toolkit.nvdisasm)
+    sass = _disassemble(cubin, nvdisasm)
     return Assembled(
         cubin=cubin,
         sass=sass,
@@ -230,12 +236,12 @@ def assemble(ptx: str, entry: str, arch: int, contract: bool, toolkit: Toolkit, 
         counts=count_sass(sass, entry),
         code_sha256=sha256(cubin_reader.code(cubin, entry)),
         ptxas={
-            "name": "bundled" if bundled else "pinned",
-            "version": version(ptxas),
+            "name": assembler.name,
+            "version": version(assembler.path),
             "flags": flags(gpu, contract),
             "target": gpu,
         },
-        disassembler={"name": "nvdisasm", "version": version(toolkit.nvdisasm)},
+        disassembler={"name": "nvdisasm", "version": version(nvdisasm)},
     )
 
 
@@ -251,7 +257,7 @@ class Reassembly:
     detail: str
 
 
-def reassemble(ptx: str, manifest: Manifest, toolkit: Toolkit) -> Reassembly:
+def reassemble(ptx: str, manifest: Manifest, ptxas: Path) -> Reassembly:
     """Assemble an archived kernel's PTX again and compare the machine code; needs ptxas and no other compiler.
 
     Only the ptxas that the manifest names can answer: with another one the answer is None, not a difference.
@@ -261,7 +267,8 @@ def reassemble(ptx: str, manifest: Manifest, toolkit: Toolkit) -> Reassembly:
     if sha256(ptx.encode()) != manifest.ptx_sha256:
         return Reassembly(False, f"{manifest.name}: the PTX is not the one that the manifest names")
     try:
-        ptxas = bundled_ptxas(manifest.arch) if manifest.ptxas["name"] == "bundled" else toolkit.ptxas
+        if manifest.ptxas["name"] == "bundled":
+            ptxas = bundled_ptxas(manifest.arch)
         if version(ptxas) != manifest.ptxas["version"]:
             return Reassembly(
                 None, f"{manifest.name}: made by ptxas {manifest.ptxas['version']}, here is {version(ptxas)}"

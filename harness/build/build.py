@@ -24,7 +24,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from harness.build import abi, assemble
+from harness.build import abi, assemble, cargo, oxide, triton_aot
 from harness.build.kernels import ARCHITECTURES, ARMS, Kernel, select_kernels
 from harness.build.manifest import (
     SCHEMA,
@@ -37,7 +37,7 @@ from harness.build.manifest import (
     sha256,
 )
 from harness.build.sources import current_source_hash, file_hash, source_files
-from harness.build.toolchain import Toolkit, find_rustc, find_toolkit
+from harness.build.toolchain import Toolkit, find_toolkit
 from harness.environment import ROOT
 from harness.errors import IrrError
 
@@ -60,10 +60,10 @@ def _triton_identity() -> str:
 
 def _rust_identity() -> str:
     try:
-        rustc = find_rustc()
+        found = cargo.find_gpu_rustc()
     except IrrError:
         return "missing"
-    return f"{rustc.version} {rustc.llvm}"
+    return f"{found.rustc.version} {found.rustc.llvm} {found.bundled}"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Language:
 LANGUAGES: dict[str, Language] = {
     "cuda": Language("harness.build.nvcc", lambda: ""),  # its version is the toolkit's, which is in every key
     "rust-nvptx": Language("harness.build.cargo", _rust_identity, together=True),
-    "rust-oxide": Language("harness.build.oxide", lambda: "", together=True),
+    "rust-oxide": Language("harness.build.cargo", oxide.identity, together=True),
     "triton": Language("harness.build.triton_aot", _triton_identity),
 }
 """Language -> emitter, the only place that knows."""
@@ -163,7 +163,12 @@ def cache_key(job: Job, source_hash: str, toolkit: Toolkit | None) -> str:
     builder = [file_hash(ROOT / "harness/build/assemble.py"), *([] if emitter is None else [file_hash(emitter)])]
     tools = [language.identity()]
     if toolkit is not None:
-        tools += [toolkit.version, assemble.version(toolkit.ptxas), assemble.version(toolkit.nvdisasm)]
+        try:
+            assembler = _assembler(job, toolkit)
+            tools += [assembler.name, assemble.version(assembler.path)]
+        except ToolMissing as error:
+            tools.append(error.what)
+        tools += [toolkit.version, assemble.version(toolkit.nvdisasm)]
     return sha256(json.dumps([SCHEMA, source_hash, job.arch, job.flavour, builder, tools]).encode())
 
 
@@ -237,6 +242,14 @@ def check_ptx(job: Job, ptx: str, counts: dict[str, int]) -> None:
         )
 
 
+def _assembler(job: Job, toolkit: Toolkit) -> assemble.Assembler:
+    """The toolkit's ptxas; for Triton its own in the control, or the one that a variable of Triton's names."""
+    if job.kernel.language != "triton":
+        return assemble.Assembler(toolkit.ptxas)
+    found = triton_aot.find_assembler(job.arch, bundled=job.flavour == "bundled", toolkit=toolkit)
+    return assemble.Assembler(found.path, found.name)
+
+
 def _emit(job: Job, work: Path) -> Emitted:
     language = LANGUAGES[job.kernel.language]
     if _emitter_file(language) is None:
@@ -269,7 +282,7 @@ def build_one(job: Job, source_hash: str, key: str, build: Path, toolkit: Toolki
         counts = assemble.count_ptx(emitted.ptx, emitted.entry)
         check_ptx(job, emitted.ptx, counts)
         made = assemble.assemble(
-            emitted.ptx, emitted.entry, job.arch, job.contract, toolkit, bundled=job.flavour == "bundled"
+            emitted.ptx, emitted.entry, job.arch, job.contract, _assembler(job, toolkit), toolkit.nvdisasm
         )
         expected = abi.expected_parameters(kernel, emitted.volume, emitted.trailing_nulls)
         parameters = abi.name_parameters(kernel, made.parameters, expected)
@@ -277,7 +290,7 @@ def build_one(job: Job, source_hash: str, key: str, build: Path, toolkit: Toolki
             abi.check_layouts([abi.cubin_layout(job.name, made.cubin)])
         extra = dict(emitted.extra)
         deviations = list(extra.pop("deviations", []))
-        if not toolkit.pinned and job.flavour != "bundled":
+        if not toolkit.pinned and made.ptxas["name"] == "pinned":
             deviations.append(f"unpinned toolchain: ptxas {toolkit.version} ({toolkit.origin})")
         manifest = replace(
             _blank(job, source_hash, "ok", ""),

@@ -7,11 +7,11 @@ compiler. Fields that others decide by:
   architecture), `unsupported` (the kernel is not written for it), `failed`; `reason` says why in one line.
 * `flavour`: "" for the row itself; `fma` for the control with the compiler's default contraction (`NAME/fma`),
   `bundled` for the one through Triton's own ptxas (`NAME@bundled`). `contract` is also true for rows that ask for it.
-* `compiler`: `{"name", "version", "flags", ...}`. For cuda-oxide also `"revision"` (commit), `"contains_fix"` (bool: the
+* `compiler`: `{"name", "version", "flags", ...}`. For cuda-oxide also `"revision"`, `"contains_fix"` (bool: the
   revision has the atomic lowering of patches/), and the versions `"rustc"`, `"llvm"`, `"llc"`. `verify` refuses an `ok`
   manifest of language `rust-oxide` whose `compiler["contains_fix"]` is not `true`.
 * `ptxas`: `{"name": "pinned" | "bundled", "version", "flags", "target"}`: the assembler that made the cubin.
-* `deviations`: toolchains that are not the pinned ones, a phrase each (`unpinned toolchain: ...`); shown in every table.
+* `deviations`: toolchains that are not the pinned ones, a phrase each (`unpinned toolchain: ...`); in every table.
 * `parameters`: `{"name", "offset", "size"}` as found in the cubin, in order; compared with the driver at load time.
 * `shared`: dynamic shared memory a launch must ask for, bytes; `static_shared`: what the kernel holds by itself.
 * `source_hash`: `harness.build.sources.current_source_hash(kernel)` at build time: any machine can tell a stale kernel.
