@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -144,10 +145,8 @@ def _available_memory() -> int | None:
     except (OSError, ValueError):
         pass
     for limit, used in MEMORY_CONTROLLERS:
-        try:
+        with contextlib.suppress(OSError, ValueError):  # no such controller, or "max": no limit
             found.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
-        except (OSError, ValueError):  # no such controller, or "max": no limit
-            pass
     return min(found, default=None)
 
 

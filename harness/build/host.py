@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -149,12 +150,18 @@ def _run(command: list[str], what: str) -> None:
 
 
 def _build(
-    source: Path, builds: Path, product: str, extra: tuple[str, ...], link: tuple[str, ...], main: bool
+    source: Path,
+    builds: Path,
+    product: str,
+    extra: tuple[str, ...],
+    link: tuple[str, ...],
+    kernels: Iterable[str] | None,
 ) -> HostBuild:
     compiler, version = find_compiler()
     flags = host_flags(extra)
-    kernels = host_kernels()
-    generated = _generated(kernels)
+    wanted = None if kernels is None else set(kernels)
+    rows = [kernel for kernel in host_kernels() if wanted is None or kernel.name in wanted]
+    generated = _generated(rows)
     key = _build_key(source, generated, [version, product, *flags, *link])
     folder = builds / key
     result = HostBuild(folder / product, key, Path(compiler).name, version, flags)
@@ -166,8 +173,10 @@ def _build(
         for file, text in generated.items():
             (work / file).write_text(text, encoding="utf-8")
         include = [f"-I{source / 'cuda' / 'host'}", f"-I{source / 'cuda'}", f"-I{work}"]
-        units = [work / f"host_{kernel.entry}.cpp" for kernel in kernels]
-        units += [source / "cuda" / "host" / file for file in ("launch.cpp", *(["run.cpp"] if main else []))]
+        units = [work / f"host_{kernel.entry}.cpp" for kernel in rows]
+        units += [
+            source / "cuda" / "host" / file for file in ("launch.cpp", *(["run.cpp"] if product == "run" else []))
+        ]
 
         def compile_unit(unit: Path) -> str:
             target = work / (unit.stem + ".o")
@@ -190,20 +199,23 @@ def _build(
 
 
 def build_host(
-    source: Path = ROOT, builds: Path = HOST_BUILDS, extra: tuple[str, ...] = (), latest: bool = True
+    source: Path = ROOT,
+    builds: Path = HOST_BUILDS,
+    extra: tuple[str, ...] = (),
+    kernels: Iterable[str] | None = None,
 ) -> HostBuild:
-    """The shared library of all host kernels, built if it is not there; seconds once, then nothing.
+    """The shared library of the host kernels, built if it is not there; seconds once, then nothing.
 
     Args:
         source: the folder that holds cuda/ (a copy with a planted fault, for instance).
         extra: further compiler options, part of the build's key.
-        latest: for the project's own sources, also leave the library as builds/libirr-cuda.so.
+        kernels: names of the rows to build, None for all (fewer build faster: one translation unit each).
 
     Raises:
         ToolMissing: no compiler. IrrError: the sources do not compile.
     """
-    build = _build(source, builds, "libirr-cuda.so", extra, ("-shared",), main=False)
-    if latest and source == ROOT and not extra:
+    build = _build(source, builds, "libirr-cuda.so", extra, ("-shared",), kernels)
+    if source == ROOT and not extra and kernels is None:  # the project's own, under its plain name too
         stable = builds / build.path.name
         if not stable.exists() or stable.read_bytes() != build.path.read_bytes():
             part = builds / f".{build.path.name}.{os.getpid()}"
@@ -212,7 +224,14 @@ def build_host(
     return build
 
 
-def build_runner(source: Path = ROOT, builds: Path = HOST_BUILDS, thread_sanitizer: bool = False) -> HostBuild:
-    """The same kernels as a program (cuda/host/run.cpp), which can be killed and can carry ThreadSanitizer."""
-    extra = THREAD_SANITIZER if thread_sanitizer else ()
-    return _build(source, builds, "run", extra, (), main=True)
+def build_runner(
+    source: Path = ROOT,
+    builds: Path = HOST_BUILDS,
+    thread_sanitizer: bool = False,
+    kernels: Iterable[str] | None = None,
+) -> HostBuild:
+    """The same kernels as a program (cuda/host/run.cpp), which can be killed and can carry ThreadSanitizer.
+
+    Arguments and errors as `build_host`.
+    """
+    return _build(source, builds, "run", THREAD_SANITIZER if thread_sanitizer else (), (), kernels)
