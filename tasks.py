@@ -248,10 +248,11 @@ def mesh(c: Any, volume: str, out: str | None = None) -> None:
 @task(help={"size": "pixels an edge", "iterations": "limit of the iteration", "json": JSON})
 def fma(c: Any, size: str = "4096", iterations: str = "500", json: bool = False) -> None:
     """The compiler-contraction study."""
+    edge, limit = _number(int, size, "--size", 1), _number(int, iterations, "--iterations", 1)
     from harness.cli import print_json
     from harness.measure import fma as study
 
-    outcome = study.run(_number(int, size, "--size", 1), _number(int, iterations, "--iterations", 1))
+    outcome = study.run(edge, limit)
     print_json(outcome) if json else print(study.as_text(outcome))
 
 

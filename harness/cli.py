@@ -155,6 +155,13 @@ def _stop(signum: int, frame: Any) -> NoReturn:
 class IrrProgram(Program):
     """Invoke's Program with our exit codes and messages."""
 
+    def __init__(self, tasks_module: Any) -> None:
+        self.all_tasks = Collection.from_module(tasks_module)
+        self.positionals: dict[str, tuple[str, ...]] = tasks_module.POSITIONALS
+        # Asked once, here: a task hands its help texts out only once.
+        self.contexts = {str(context.name): context for context in self.all_tasks.to_contexts()}
+        super().__init__(version=__version__, namespace=self.all_tasks, name="irr", binary="irr")
+
     def run(self, argv: list[str] | None = None, exit: bool = True) -> None:
         """Run one task; see contract for the exit codes."""
         code = self.main(sys.argv if argv is None else argv)
@@ -198,12 +205,8 @@ class IrrProgram(Program):
             return 1
 
     def _work(self, argv: list[str]) -> int:
-        import tasks
-
         self.create_config()
-        # Kept for the help too: a task hands its help texts out only once.
-        self.contexts = {context.name: context for context in self.namespace.to_contexts()}
-        self.parse_core([argv[0], *canonical(list(argv[1:]), self.contexts, tasks.POSITIONALS)])
+        self.parse_core([argv[0], *canonical(list(argv[1:]), self.contexts, self.positionals)])
         self.parse_collection()
         self.parse_tasks()
         self.parse_cleanup()
@@ -214,18 +217,16 @@ class IrrProgram(Program):
     def print_help(self) -> None:
         """What there is, without Invoke's own options, which nobody needs here."""
         print("Usage: irr TASK [options]        irr TASK --help        irr --version\n")
-        for name in self.namespace.task_names:
-            summary = (self.namespace[name].__doc__ or "").strip().splitlines()[0]
+        for name in self.all_tasks.task_names:
+            summary = (self.all_tasks[name].__doc__ or "").strip().splitlines()[0]
             print(f"  {name:<10} {summary}")
         print("\nExit codes: 0 done, 1 a check failed or something is missing, 2 wrong use, 3 done but data was lost.")
 
     def print_task_help(self, name: str) -> None:
         """A task's usage, its text and its options."""
-        import tasks
-
-        task = self.namespace[name]
-        print(f"Usage: irr {name} {usage(tasks.POSITIONALS.get(name, ()))}\n\n{(task.__doc__ or '').strip()}\n")
-        places = {f"--{place.strip('[]*')}" for place in tasks.POSITIONALS.get(name, ())}
+        wanted = self.positionals.get(name, ())
+        print(f"Usage: irr {name} {usage(wanted)}\n\n{(self.all_tasks[name].__doc__ or '').strip()}\n")
+        places = {f"--{place.strip('[]*')}" for place in wanted}
         for option, text in self.contexts[name].help_tuples():
             bare = option.split("=")[0]
             shown = bare.removeprefix("--").upper() if bare in places else option
@@ -238,7 +239,9 @@ def _complain(text: str) -> None:
 
 def _unexpected(error: Exception) -> str:
     """Two lines for a mistake of ours (or a full disk): what and where; the traceback goes to a file."""
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith(("harness", "tasks")):
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("harness."):
+        return f"this checkout has no {error.name}: the task is not written yet, or a file is missing (git status)"
+    if isinstance(error, ModuleNotFoundError):
         cure = "run ./irr without IRR_PYTHON, or install it there"
         return f"package {error.name!r} is missing in {sys.executable}\n  {cure}"
     where = traceback.extract_tb(error.__traceback__)[-1]
@@ -256,8 +259,7 @@ def make_program() -> IrrProgram:
     """The program with the tasks of tasks.py."""
     import tasks
 
-    namespace = Collection.from_module(tasks)
-    return IrrProgram(version=__version__, namespace=namespace, name="irr", binary="irr")
+    return IrrProgram(tasks)
 
 
 def main() -> None:
