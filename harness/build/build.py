@@ -4,7 +4,7 @@ A kernel is built again only when its sources, its flags or a tool has changed; 
 manifest's `cache_key`. A tool that is missing costs its own kernels and one line; the rest is built. What was built
 elsewhere is kept where the tool is missing here and the sources are the same.
 
-Besides every row itself, `allocate` and `update` rows are built as `/fma` (the compiler's default contraction) and the
+Besides every row itself, the matrix's `allocate` and `update` rows are built as `/fma` (the compiler's default contraction) and the
 Triton ones as `@bundled` (Triton's own ptxas). Both are part of a default build: they cost a third of it.
 """
 
@@ -124,18 +124,21 @@ class Job:
 
 def flavours(kernel: Kernel) -> tuple[str, ...]:
     """The builds of a row: itself, and its controls."""
-    if kernel.stage not in ("allocate", "update") or kernel.slow_build:
+    if kernel.stage not in ("allocate", "update") or kernel.slow_build or not kernel.matrix:
         return ("",)
     return ("", "fma", "bundled") if kernel.language == "triton" else ("", "fma")
 
 
 def chosen_kernels(arms: str | None) -> list[Kernel]:
-    """Rows of a build. A slow one is taken only if it is named in full or belongs to an arm that is named.
+    """Rows of a build: the matrix and the contraction study, or those that `arms` names (`*`: the other studies' too).
+    A slow one is taken only if it is named in full or belongs to an arm that is named.
 
     Raises:
         UsageError: a part of `arms` matches nothing.
     """
     kernels = select_kernels(arms)
+    if arms is None:
+        return [kernel for kernel in kernels if (kernel.matrix or kernel.stage == "fma") and not kernel.slow_build]
     parts = {part.strip() for part in (arms or "").split(",")}
     asked = parts | {name for part in parts & ARMS.keys() for name in (ARMS[part].allocate, ARMS[part].update) if name}
     return [kernel for kernel in kernels if not kernel.slow_build or kernel.name in asked]
