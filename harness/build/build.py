@@ -4,8 +4,9 @@ A kernel is built again only when its sources, its flags or a tool has changed; 
 manifest's `cache_key`. A tool that is missing costs its own kernels and one line; the rest is built. What was built
 elsewhere is kept where the tool is missing here and the sources are the same.
 
-Besides every row itself, the matrix's `allocate` and `update` rows are built as `/fma` (the compiler's default contraction) and the
-Triton ones as `@bundled` (Triton's own ptxas). Both are part of a default build: they cost a third of it.
+Besides every row itself, the matrix's `allocate` and `update` rows are built as `/fma` (the compiler's default
+contraction) and the Triton ones as `@bundled` (Triton's own ptxas). Both are part of a default build: they cost a
+third of it.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def flavours(kernel: Kernel) -> tuple[str, ...]:
 
 
 def chosen_kernels(arms: str | None) -> list[Kernel]:
-    """Rows of a build: the matrix and the contraction study, or those that `arms` names (`*`: the other studies' too).
+    """Rows of a build: the matrix, the floors and the contraction study, or those that `arms` names (`*`: the other studies' too).
     A slow one is taken only if it is named in full or belongs to an arm that is named.
 
     Raises:
@@ -138,7 +139,7 @@ def chosen_kernels(arms: str | None) -> list[Kernel]:
     """
     kernels = select_kernels(arms)
     if arms is None:
-        return [kernel for kernel in kernels if (kernel.matrix or kernel.stage == "fma") and not kernel.slow_build]
+        return [kernel for kernel in kernels if (kernel.matrix or kernel.stage in ("floor", "fma")) and not kernel.slow_build]
     parts = {part.strip() for part in (arms or "").split(",")}
     asked = parts | {name for part in parts & ARMS.keys() for name in (ARMS[part].allocate, ARMS[part].update) if name}
     return [kernel for kernel in kernels if not kernel.slow_build or kernel.name in asked]
