@@ -122,8 +122,8 @@ def ptx_version(cuda: str) -> int:
 # --- kernels as Python functions ------------------------------------------------------------------------------------
 
 
-def load_function(kernel: Kernel, root: Path = ROOT) -> Any:
-    """The kernel's @triton.jit function, its file imported as part of the package `irr_triton`.
+def use_checkout(source: str, root: Path = ROOT) -> types.ModuleType:
+    """A file of triton/, imported as part of the package `irr_triton`.
 
     The package has no file: it is a name with a path, so that the kernels reach their neighbours by relative imports
     and triton/ can never be taken for the compiler.
@@ -136,9 +136,13 @@ def load_function(kernel: Kernel, root: Path = ROOT) -> Any:
         package = types.ModuleType(PACKAGE)
         package.__path__ = [folder]
         sys.modules[PACKAGE] = package
-    inside = Path(kernel.source).relative_to("triton").with_suffix("")
-    module = importlib.import_module(".".join([PACKAGE, *inside.parts]))
-    return getattr(module, kernel.entry)
+    inside = Path(source).relative_to("triton").with_suffix("")
+    return importlib.import_module(".".join([PACKAGE, *inside.parts]))
+
+
+def load_function(kernel: Kernel, root: Path = ROOT) -> Any:
+    """The kernel's @triton.jit function, from the checkout `root`."""
+    return getattr(use_checkout(kernel.source, root), kernel.entry)
 
 
 def loaded_sources(root: Path = ROOT) -> tuple[Path, ...]:
@@ -187,29 +191,31 @@ def ptx_parameter_sizes(ptx: str) -> list[int]:
 # --- the compiler, in the child -------------------------------------------------------------------------------------
 
 
-def compile_ptx(kernel: Kernel, arch: int, contract: bool, version: int, root: Path) -> dict[str, Any]:
-    """Compile in this process; see `emit`. Returns ptx, entry, shared, seconds, sources and the options used."""
+def lower(
+    function: Any,
+    signature: dict[str, Any],
+    fixed: dict[str, int],
+    arch: int,
+    asked: dict[str, Any],
+    *,
+    lines: bool = False,
+) -> tuple[str, dict[str, Any]]:
+    """The PTX of a @triton.jit function and Triton's metadata, compiled in this process.
+
+    Args:
+        signature: Triton's type of every parameter, in order. fixed: values of the constexpr ones.
+        asked: compiler options, as {"num_warps": 8}.
+        lines: keep source lines, Triton's default: the PTX then holds the path of the checkout.
+    """
     from triton import knobs
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.compiler.compiler import make_backend
 
-    knobs.compilation.disable_line_info = True  # no .loc: it holds the path of the checkout
-    function = load_function(kernel, root)
-    fixed = constants(kernel, [p.name for p in function.params if p.is_constexpr])
-    signature: dict[str, Any] = {}
-    if kernel.takes_volume:
-        signature["volume"] = Volume(*(field.triton for field in FIELDS))
-    signature |= {name: PARAMETER_TYPES[name] for name, _ in kernel.parameters}
-    signature |= dict.fromkeys(fixed, "constexpr")
-    if list(signature) != function.arg_names:
-        raise IrrError(f"{kernel.source}: {kernel.entry} takes {function.arg_names}, its row gives {list(signature)}")
-
-    started = time.perf_counter()
+    knobs.compilation.disable_line_info = not lines
     target = GPUTarget("cuda", arch, 32)
     backend: Any = make_backend(target)
-    asked = {"num_warps": kernel.threads // 32, "enable_fp_fusion": contract, "ptx_version": version}
     options = backend.parse_options(asked)
     source = ASTSource(fn=function, signature=signature, constexprs=fixed)
     stages: dict[str, Any] = {}
@@ -223,7 +229,24 @@ def compile_ptx(kernel: Kernel, arch: int, contract: bool, version: int, root: P
     metadata: dict[str, Any] = dict(options.__dict__)
     for stage in ("ttir", "ttgir", "llir", "ptx"):
         code = stages[stage](code, metadata)
-    ptx = str(code)
+    return str(code), metadata
+
+
+def compile_ptx(kernel: Kernel, arch: int, contract: bool, version: int, root: Path) -> dict[str, Any]:
+    """Compile in this process; see `emit`. Returns ptx, entry, shared, seconds, sources and the options used."""
+    function = load_function(kernel, root)
+    fixed = constants(kernel, [p.name for p in function.params if p.is_constexpr])
+    signature: dict[str, Any] = {}
+    if kernel.takes_volume:
+        signature["volume"] = Volume(*(field.triton for field in FIELDS))
+    signature |= {name: PARAMETER_TYPES[name] for name, _ in kernel.parameters}
+    signature |= dict.fromkeys(fixed, "constexpr")
+    if list(signature) != function.arg_names:
+        raise IrrError(f"{kernel.source}: {kernel.entry} takes {function.arg_names}, its row gives {list(signature)}")
+
+    started = time.process_time()  # of this process alone: the build runs several
+    asked = {"num_warps": kernel.threads // 32, "enable_fp_fusion": contract, "ptx_version": version}
+    ptx, metadata = lower(function, signature, fixed, arch, asked)
 
     where = f"{kernel.name} for sm_{arch}"
     for name in ("global_scratch_size", "profile_scratch_size"):
@@ -238,7 +261,7 @@ def compile_ptx(kernel: Kernel, arch: int, contract: bool, version: int, root: P
         "ptx": ptx,
         "entry": metadata["name"],
         "shared": metadata["shared"],
-        "seconds": time.perf_counter() - started,
+        "seconds": time.process_time() - started,
         "sources": [path.as_posix() for path in loaded_sources(root)],
         "options": asked | fixed,
     }
