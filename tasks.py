@@ -312,11 +312,14 @@ def data(c: Any, folder: str | None = None) -> None:
 @task(help={"first": "an archive", "second": "another", "json": JSON})
 def compare(c: Any, first: str, second: str, json: bool = False) -> None:
     """Two archives, cell by cell, or a refusal that names what differs."""
-    from harness.archive import compare as comparison
+    from harness.claims import compare as comparison
     from harness.cli import print_json
 
     outcome = comparison.compare(Path(first), Path(second))
     print_json(outcome) if json else print(comparison.as_text(outcome))
+    refusal = comparison.refusal(outcome)
+    if refusal is not None:
+        raise IrrError(refusal)
 
 
 @task(help={"m": "only tests with this marker, as pytest's -m", "args": "more words for pytest"})

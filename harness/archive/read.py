@@ -221,8 +221,11 @@ class Archive:
         return None if found is None else found.value
 
 
-def load(root: Path) -> Archive:
+def load(root: Path, name: str | None = None) -> Archive:
     """Load one archive folder.
+
+    Args:
+        name: what to call it; the folder's name where it is left out.
 
     Raises:
         IrrError: no archive, a newer schema, or a file that does not fit; one line.
@@ -232,7 +235,7 @@ def load(root: Path) -> Archive:
     files = plain_files(root)
     if "raw/run.json" not in files:
         raise IrrError(f"{root} is not an archive: raw/run.json is missing")
-    name = root.resolve().name
+    name = name if name is not None else root.resolve().name
     raw_run = decode(dict[str, Any], read_bytes(root, "raw/run.json", MAX_JSON), f"{name}/raw/run.json")
     version = raw_run.get("schema")
     if not isinstance(version, int) or version > SCHEMA:

@@ -262,8 +262,8 @@ def gate_record(
     pass_number: int | None = None,
     device_uuid: str | None = None,
 ) -> Gate:
-    """A row of gates.json from what a gate hands over (`GateResult.to_json()`); `ok` says whether it passed, since `pass`
-    is the number of the pass, as everywhere in an archive."""
+    """A row of gates.json from what a gate hands over (`GateResult.to_json()`); `ok` says whether it passed, since
+    `pass` is the number of the pass, as everywhere in an archive."""
     return Gate(
         gate=result["gate"],
         tier=result["tier"],

@@ -1,0 +1,964 @@
+"""Claims: every id has one, and every verdict turns when its samples are altered against it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.archive.read import load
+from harness.archive.schema import Gate, Reduction
+from harness.claims import evaluate, figures
+from harness.claims.evaluate import IDS, best, verdicts
+from harness.claims.registry import DECIDED, REGISTRY, VERDICTS, View
+from harness.errors import IrrError
+from tests.synthetic import gate, sample_rows, write_archive
+
+CA, CU = "cuda/allocate/plain", "cuda/update/plain"
+TA, TU = "triton/allocate/static8", "triton/update/static8"
+OA, OU = "rust-oxide/allocate/plain", "rust-oxide/update/plain"
+SCOPED = "rust-oxide/allocate/scoped"
+NULL = "cuda/floor/null"
+
+# Invented times of CUDA's kernels, us: only their ratios to the others below matter.
+ALLOCATE = {"base": 30.0, "pts-20k": 20.0, "pts-1280k": 64.0, "r-0.25": 28.0, "r-2.0": 36.0, "plane-320k": 32.0}
+UPDATE = {"base": 250.0, "pts-20k": 20.0, "pts-1280k": 600.0, "r-0.25": 200.0, "r-2.0": 260.0, "plane-320k": 280.0}
+
+Spec = dict[str, Any]
+"""Keywords of write_archive, with `times` and keywords of sample_rows instead of `samples`."""
+
+
+def scaled(
+    kernel: str, base: Mapping[str, float], factors: float | Mapping[str, float], *words: str
+) -> dict[Any, float]:
+    """Times of a kernel: the base's times a factor, or a factor a cell."""
+    one = isinstance(factors, (int, float))
+    return {
+        (kernel, cell, *words): us * (factors if one else factors[cell])
+        for cell, us in base.items()
+        if one or cell in factors
+    }
+
+
+def cuda(base: Mapping[str, float] = ALLOCATE, concurrent: float | None = None) -> dict[Any, float]:
+    times = scaled(CA, base, 1.0)
+    return times | (scaled(CA, base, concurrent, "concurrent") if concurrent is not None else {})
+
+
+def paper_ratios(column: str) -> dict[str, float]:
+    found = {cell: figures.cell_ratio(cell, column) for cell in ALLOCATE}
+    return {cell: value for cell, value in found.items() if value is not None}
+
+
+RUST3, TRITON3 = paper_ratios("rust_over_cuda"), paper_ratios("triton_over_cuda")
+TABLE1 = {
+    **cuda(),
+    **scaled(CU, UPDATE, 1.0),
+    **scaled(OA, ALLOCATE, RUST3),
+    **scaled(TA, ALLOCATE, TRITON3),
+    **scaled(OU, UPDATE, 1.05),
+    **scaled(TU, UPDATE, 1.8),
+}
+LOST = {"lost_blocks": 13, "failed_inserts": 40, "blocks": 1147, "status": "lossy"}
+DROPPED = {"dropped_points": 27943, "status": "lossy"}
+LF = {(TA, "base"): 480.0, (TA, "lf-lo"): 480.0, (TA, "lf-mid"): 480.0, (TA, "lf-hi"): 500.0}
+LF_UPDATE = {(TU, cell): 300.0 for cell in ("base", "lf-lo", "lf-mid", "lf-hi")}
+ONE = {"lost_blocks": 1, "failed_inserts": 2, "blocks": 1159, "status": "lossy"}
+PAPER_LOSS = {
+    (TA, "lf-lo"): ONE,
+    (TA, "lf-mid"): ONE,
+    (TA, "lf-hi"): LOST,
+    (TU, "lf-hi"): DROPPED,
+    (TU, "lf-lo"): {"dropped_points": 155, "status": "lossy"},
+    (TU, "lf-mid"): {"dropped_points": 155, "status": "lossy"},
+}
+
+
+def findings(**values: Any) -> Spec:
+    return {"evidence": {key.replace("__", "."): value for key, value in values.items()}}
+
+
+def timed(times: Mapping[Any, float], **more: Any) -> Spec:
+    return {"times": times, **more}
+
+
+def counters(**values: float) -> list[dict[str, Any]]:
+    """Counters by short name: hit/sectors/stall/ns and cuda/plain/scoped, as hit_cuda=55."""
+    metrics = {
+        "hit": "l1tex__t_sector_hit_rate.pct",
+        "sectors": "lts__t_sectors.sum",
+        "ns": "gpu__time_duration.sum",
+        "stall": "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio",
+    }
+    kernels = {"cuda": CA, "plain": OA, "scoped": SCOPED}
+    rows = []
+    for key, value in values.items():
+        metric, kernel = key.split("_")
+        rows.append(
+            {
+                "device_uuid": "u",
+                "cell": "base",
+                "kernel": kernels[kernel],
+                "metric": metrics[metric],
+                "unit": "",
+                "value": value,
+            }
+        )
+    return rows
+
+
+def manifest(kernel: str, registers: int, branches: int, memory: int, **more: Any) -> dict[str, Any]:
+    return {
+        "kernel": kernel,
+        "arch": 90,
+        "status": "ok",
+        "registers": registers,
+        "compiler": {"contains_fix": True},
+        "sass": {"BRA": branches, "LDG": memory, "instructions": 500},
+        **more,
+    }
+
+
+def arms(hausdorff: float, ok: bool = True) -> list[Gate]:
+    gates = [gate("cpu", "host", "base", "cross-arm", "cross-arm", detail={"hausdorff_m": hausdorff})]
+    for arm in ("cuda", "rust-nvptx", "triton-while"):
+        gates += [
+            gate(arm, "gpu", "base", "sphere", "analytic", detail={"mean_m": 0.000015}),
+            gate(arm, "gpu", "base", ok=ok, message="1 block missing"),
+            gate(arm, "gpu", "base", "loss", "loss"),
+        ]
+    return gates
+
+
+def around(cell: str, arm: str = "cuda", **more: Any) -> list[Gate]:
+    return [gate(arm, "gpu", cell, when=when, **more) for when in ("before", "after")]
+
+
+def fma(**change: Any) -> Spec:
+    """raw/fma.json with the blog's figures, some changed."""
+    numbers: dict[str, Any] = {
+        "pixels": 27510,
+        "max": 392,
+        "class": 3484,
+        "net": -8912,
+        "strict_nvcc": 27592,
+        "strict_oxide": 31606,
+        "sum": 1_490_000_000,
+        "escape": 0,
+        "gpu": 0,
+        **change,
+    }
+    off = {lang: f"{lang}/fma/mandelbrot-off-b256" for lang in ("cuda", "rust-oxide")}
+    zero = {"max": 0, "class": 0, "net": 0}
+    escaped = "b" if numbers["escape"] else "a"
+    patterns = {"strict": "s", "nvcc": "na", "oxide": "oa", "nvcc+escape": f"n{escaped}", "oxide+escape": f"o{escaped}"}
+    document = {
+        "size": 4096,
+        "iterations": 500,
+        "patterns": {
+            n: {"sum": numbers["sum"], "hash": h} for n, h in {**patterns, **dict.fromkeys(off.values(), "off")}.items()
+        },
+        "pairs": [
+            {"a": "nvcc", "b": "oxide", **{k: numbers[k] for k in ("pixels", "max", "class", "net")}},
+            {"a": "nvcc", "b": "strict", "pixels": numbers["strict_nvcc"], **zero},
+            {"a": "strict", "b": "oxide", "pixels": numbers["strict_oxide"], **zero},
+            {"a": "nvcc", "b": "nvcc+escape", "pixels": numbers["escape"], **zero},
+            {"a": "oxide", "b": "oxide+escape", "pixels": numbers["escape"], **zero},
+            {"a": off["cuda"], "b": off["rust-oxide"], "pixels": numbers["gpu"], **zero},
+        ],
+    }
+    return {"files": {"fma.json": json.dumps(document).encode()}}
+
+
+def study(
+    program: str = "mandelbrot", block: int = 256, rust: float = 1.0, off: float = 1.0, off_rust: float = 1.0
+) -> dict:
+    """Times of the contraction study: C++ default 900 us, the others as factors of it."""
+    cell = program.split("-")[0]
+    return {
+        (f"{lang}/fma/{program}-{kind}-b{block}", cell): 900.0 * factor
+        for lang, kind, factor in (
+            ("cuda", "default", 1.0),
+            ("rust-oxide", "default", rust),
+            ("cuda", "off", off),
+            ("rust-oxide", "off", off_rust),
+        )
+    }
+
+
+def loops(cuda_default: int = 11) -> Spec:
+    values: dict[str, int] = {}
+    parts = {
+        "cuda": {"add": 4, "mul": 2, "fused": 1, "branches": 1},
+        "rust-oxide": {"add": 2, "mul": 1, "fused": 3, "branches": 2},
+    }
+    lengths = {
+        ("cuda", "default"): cuda_default,
+        ("rust-oxide", "default"): 11,
+        ("cuda", "off"): 12,
+        ("rust-oxide", "off"): 13,
+    }
+    for (lang, kind), length in lengths.items():
+        prefix = f"sass.{lang}/fma/mandelbrot-{kind}-b256.sm_89.loop"
+        values[f"{prefix}.instructions"] = length
+        values |= {f"{prefix}.{part}": n for part, n in parts[lang].items()}
+    return {"evidence": values}
+
+
+def bools(prefix: str, names: Sequence[str], value: bool) -> dict[str, bool]:
+    return {f"{prefix}.{name}.builds": value for name in names}
+
+
+def oxide(**change: Any) -> Spec:
+    operations = ("load", "store", "acqrel", "seqcst")
+    values = bools("oxide.parent", operations, False) | bools("oxide.fix", operations, True)
+    values |= {"oxide.fix.clobber_unconditional": True, "oxide.fix.seqcst_fused": True}
+    return {"evidence": values | {key.replace("__", "."): value for key, value in change.items()}}
+
+
+def pool(**change: float) -> Spec:
+    values = {
+        "seconds": 0.002,
+        "needed_blocks": 1160,
+        "lost_blocks": 560,
+        "dropped_points": 1000,
+        "lost_samples": 1000,
+        **change,
+    }
+    return {"evidence": {f"small_pool.cpu.600.{key}": value for key, value in values.items()}}
+
+
+def hypotheses(launch: float) -> Spec:
+    names = (
+        "registers",
+        "clamp",
+        "volatile",
+        "static-count",
+        "dynamic-cas",
+        "scope",
+        "counter",
+        "fence",
+        "store",
+        "wait",
+    )
+    values = {f"hypothesis.{name}.ratio": 1.0 for name in names}
+    return {"evidence": {**values, "hypothesis.host-launch.ratio": launch}, **timed({**cuda(), (OA, "base"): 30.0})}
+
+
+REAL = {"real-a": 30.0, "real-b": 32.0}
+LOADS = {"base": 30.0, "lf-566": 50.0, "lf-941": 190.0}
+NOWAIT = "cuda/allocate/nowait"
+PROBES = {
+    "probes__key64__mean": 1.1,
+    "probes__key64__max": 9,
+    "probes__three_words__mean": 40.0,
+    "probes__slots": 32768,
+}
+BIAS = {
+    "fault__half_voxel__plane_ok": True,
+    "fault__half_voxel__cross_arm_ok": True,
+    "fault__half_voxel__radius_error_m": 0.005,
+    "sphere__radius_error_m": 0.000015,
+}
+COMPILE = {"compile__static8__s": 0.5, "compile__static8__cubin_bytes": 10_000}
+MANIFESTS = [manifest(CA, 34, 72, 11), manifest(SCOPED, 28, 63, 6)]
+WHILE_BUILT = [manifest("triton/allocate/while", 40, 10, 10)]
+TWO_SM = {"base+sms66": 60.0, "base+sms132": 33.0}
+SIZES = {"256": 1800.0, "1024": 900.0, "16384": 481.0, "524288": 480.0}
+
+
+def sizes(**us: float) -> dict[Any, float]:
+    named = {**SIZES, **{key[1:]: value for key, value in us.items()}}
+    return {(TA, "base"): 480.0, **cuda({"base": 30.0}), **{(f"{TA}-s{n}", "base"): v for n, v in named.items()}}
+
+
+def alternatives(cas_cuda: float, cas_rust: float) -> dict[Any, float]:
+    return {
+        (CA, "base"): 30.0,
+        (OA, "base"): 31.0,
+        ("cuda/allocate/cas128", "base"): 30.0 * cas_cuda,
+        ("rust-oxide/allocate/cas128", "base"): 31.0 * cas_rust,
+        ("cuda/allocate/slotindex", "base"): 33.0,
+        ("rust-oxide/allocate/slotindex", "base"): 34.0,
+    }
+
+
+def saxpy(rust: float) -> Spec:
+    # 900 us for 12 bytes an element of 2^24: 223.7 GB/s; a card of 243 GB/s is then at 92 %.
+    return {"evidence": {"saxpy.elements": 2**24, "device.bandwidth_gb_s": 243.0}, **timed(study("saxpy", rust=rust))}
+
+
+def jit(factor: float) -> Spec:
+    name = "cuda/fma/mandelbrot-default-b256"
+    times = {(name, "mandelbrot"): 900.0, (name, "mandelbrot", "jit"): 900.0 * factor}
+    return {**timed({**times, (f"{name}@sm80", "mandelbrot", "jit"): 900.0 * factor}), "evidence": {"jit.ms": 13.0}}
+
+
+def blocks(at512: float) -> dict[Any, float]:
+    return {**study(block=128, rust=0.966), **study(block=256, rust=0.968), **study(block=512, rust=at512)}
+
+
+def controls(fused: float, unsigned: float) -> dict[Any, float]:
+    return {
+        **study(rust=0.968),
+        ("cuda/fma/mandelbrot-oxide-default-b256", "mandelbrot"): 900.0 * fused,
+        ("cuda/fma/mandelbrot-u32-default-b256", "mandelbrot"): 900.0 * unsigned,
+    }
+
+
+# id -> archives that differ in what the claim is about, each with the verdict it must give.
+CASES: dict[str, list[tuple[str, Spec]]] = {
+    "P1": [
+        ("reproduced", findings(**PROBES, probes__three_words__max=32768)),
+        ("undecided", findings(**{**PROBES, "probes__three_words__mean": 1.2}, probes__three_words__max=11)),
+        ("refuted", findings(**{**PROBES, "probes__key64__max": 32768}, probes__three_words__max=32768)),
+    ],
+    "P2": [
+        ("reproduced", {"cells": ["base", "r-1.0", "lf-566"]}),
+        ("refuted", {"cells": ["base"], "full": "base"}),
+        ("undecided", {"cells": ["lf-566"]}),
+    ],
+    "P3": [
+        (
+            "reproduced",
+            findings(
+                fault__occlusion_one_pass__blocks=1208,
+                fault__occlusion_one_pass__blocks_true=1160,
+                fault__occlusion_one_pass__surface_m=0.0,
+            ),
+        ),
+        (
+            "refuted",
+            findings(
+                fault__occlusion_one_pass__blocks=1160,
+                fault__occlusion_one_pass__blocks_true=1160,
+                fault__occlusion_one_pass__surface_m=0.0,
+            ),
+        ),
+        (
+            "refuted",
+            findings(
+                fault__occlusion_one_pass__blocks=1208,
+                fault__occlusion_one_pass__blocks_true=1160,
+                fault__occlusion_one_pass__surface_m=0.01,
+            ),
+        ),
+    ],
+    "P4": [
+        ("reproduced", findings(extract__total_ms=1.8, extract__copy_ms=1.6, extract__kernel_ms=0.2)),
+        ("differs", findings(extract__total_ms=1.8, extract__copy_ms=0.6, extract__kernel_ms=1.2)),
+        ("needs-gpu", {}),
+    ],
+    "P5": [
+        ("reproduced", timed({**cuda(), ("cuda/allocate/otherhash", "base"): 33.0})),
+        ("undecided", timed({**cuda(), ("cuda/allocate/otherhash", "base"): 30.0})),
+        ("reproduced", findings(probes__key64__mean=1.1, probes__other_hash__mean=1.6)),
+        ("undecided", findings(probes__key64__mean=1.1, probes__other_hash__mean=1.11)),
+    ],
+    "P6": [
+        ("reproduced", {"gates": arms(5e-8), "gpu": True}),
+        ("refuted", {"gates": arms(5e-8, ok=False), "gpu": True}),
+        ("differs", {"gates": arms(1e-3), "gpu": True}),
+    ],
+    "P7": [
+        ("reproduced", timed(LF, loss={(TA, "lf-hi"): LOST})),
+        ("differs", timed(LF)),
+        ("refuted", timed(LF, loss={(TA, "base"): LOST})),
+    ],
+    "P8": [
+        ("reproduced", findings(**BIAS, fault__half_voxel__sphere_ok=False)),
+        ("refuted", findings(**BIAS, fault__half_voxel__sphere_ok=True)),
+    ],
+    "P9": [
+        ("reproduced", {"gates": [gate("cpu", "host", "base", "open3d", "third-party")]}),
+        ("refuted", {"gates": [gate("cpu", "host", "base", "open3d", "third-party", ok=False, message="far")]}),
+        ("undecided", {}),
+    ],
+    "P10": [
+        (
+            "reproduced",
+            findings(single_launch__wall_us__p50=160, single_launch__wall_us__p99=500, single_launch__graph_us__p50=25),
+        ),
+        (
+            "differs",
+            findings(single_launch__wall_us__p50=35, single_launch__wall_us__p99=60, single_launch__graph_us__p50=25),
+        ),
+    ],
+    "P11": [
+        ("reproduced", timed({**cuda(), **scaled(CA, ALLOCATE, 0.6, "filled")})),
+        ("refuted", timed({**cuda(), **scaled(CA, ALLOCATE, 1.3, "filled")})),
+        ("undecided", timed({**cuda(), **scaled(CA, ALLOCATE, 1.0, "filled")})),
+        ("undecided", timed({**cuda(), **scaled(CA, ALLOCATE, 0.6, "filled")}, twins=False)),
+        ("undecided", timed({**cuda(), **scaled(CA, ALLOCATE, 0.6, "filled")}, passes=1)),
+        # In time, not in cycles: the clock was lower.
+        ("undecided", timed({**cuda(), **scaled(CA, ALLOCATE, 0.6, "filled")}, filled_clock=2500.0)),
+    ],
+    "P12": [
+        ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 40.0}, blocked=0.8)),
+        ("differs", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 30.0}, noise=0.0)),
+    ],
+    "P13": [
+        ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+shared"): 900.0})),
+        ("differs", timed({(CA, "base"): 30.0, (CA, "base+shared"): 60.0})),
+        ("undecided", timed({(CA, "base"): 30.0})),
+    ],
+    "P14": [
+        ("reproduced", timed(cuda({"base": 30.0}), rounds=30)),
+        ("undecided", timed(cuda({"base": 30.0}), rounds=6)),
+        ("undecided", timed(cuda({"base": 30.0}), rounds=30, loss={(CA, "base"): {"sm_clock_mhz": None}})),
+    ],
+    "P16": [
+        ("reproduced", timed({(CA, "base"): 30.0})),
+        ("refuted", timed({(CA, "base"): 30.0}, launches=4)),
+        (
+            "reproduced",
+            timed({(CA, "base"): 30.0}, launches=4, reductions=[Reduction(cell="base", batch=4, why="memory")]),
+        ),
+    ],
+    "P17": [
+        ("reproduced", timed(TABLE1)),
+        ("differs", timed({**TABLE1, **scaled(TU, UPDATE, 3.5)})),
+        ("needs-toolchain", timed({k: v for k, v in TABLE1.items() if not k[0].startswith("rust")})),
+        ("undecided", timed(TABLE1, passes=1)),
+    ],
+    "P18": [
+        ("reproduced", timed(TABLE1)),
+        ("differs", timed({**TABLE1, (OA, "pts-20k"): 20.0})),
+    ],
+    "P19": [
+        ("reproduced", timed({**cuda(), **cuda(REAL), **scaled(TA, ALLOCATE, TRITON3), **scaled(TA, REAL, 25.0)})),
+        ("refuted", timed({**cuda(), **cuda(REAL), **scaled(TA, ALLOCATE, TRITON3), **scaled(TA, REAL, 12.0)})),
+        ("needs-data", timed({**cuda(), **scaled(TA, ALLOCATE, TRITON3)})),
+    ],
+    "P20": [
+        ("refuted", timed({**TABLE1, (NULL, "pts-20k"): 12.0})),
+        (
+            "reproduced",
+            timed(
+                {
+                    **cuda(),
+                    **scaled(OA, ALLOCATE, {**RUST3, "pts-20k": 3.3}),
+                    (NULL, "pts-20k"): 12.0,
+                    **scaled(TA, ALLOCATE, {**dict.fromkeys(ALLOCATE, 12.0), "pts-20k": 30.0}),
+                }
+            ),
+        ),
+        (
+            "refuted",
+            timed(
+                {
+                    **cuda(),
+                    **scaled(OA, ALLOCATE, {**RUST3, "pts-20k": 3.3}),
+                    (NULL, "pts-20k"): 2.0,
+                    **scaled(TA, ALLOCATE, {**dict.fromkeys(ALLOCATE, 12.0), "pts-20k": 30.0}),
+                }
+            ),
+        ),
+    ],
+    "P21": [
+        (
+            "reproduced",
+            timed(
+                {
+                    **TABLE1,
+                    **scaled(TA, ALLOCATE, 15.0),
+                    **scaled(TU, UPDATE, {"base": 1.5, "pts-1280k": 2.0, "plane-320k": 1.0}),
+                }
+            ),
+        ),
+        ("differs", timed({**TABLE1, **scaled(TA, ALLOCATE, 2.0), **scaled(TU, UPDATE, 1.0)})),
+    ],
+    "P22": [
+        ("reproduced", timed({**cuda(), **scaled(TA, ALLOCATE, TRITON3)})),
+        ("refuted", timed({**cuda(), **scaled(TA, ALLOCATE, {**TRITON3, "r-2.0": 30.0})})),
+        ("undecided", timed({**cuda(), **scaled(TA, ALLOCATE, 17.0)})),
+    ],
+    "P23": [
+        (
+            "reproduced",
+            timed(
+                {
+                    **cuda(TWO_SM),
+                    **scaled(TA, TWO_SM, 16.0),
+                    **scaled(f"{TA}-s256", {"base+sms66": 1800.0, "base+sms132": 1800.0}, 1.0),
+                }
+            ),
+        ),
+        ("differs", timed({**cuda(TWO_SM), **scaled(TA, TWO_SM, 16.0), **scaled(f"{TA}-s256", TWO_SM, 60.0)})),
+        ("undecided", timed(cuda())),
+    ],
+    "P25": [
+        ("reproduced", timed({**cuda({"base": 30.0}), (TA, "base"): 524.0, (f"{TA}-s256", "base"): 1812.0})),
+        ("differs", timed({**cuda({"base": 30.0}), (TA, "base"): 524.0, (f"{TA}-s256", "base"): 700.0})),
+    ],
+    "P26": [
+        ("reproduced", timed(sizes())),
+        ("refuted", timed(sizes(_524288=300.0))),
+        ("undecided", timed({**cuda({"base": 30.0}), (TA, "base"): 480.0})),
+    ],
+    "P27": [
+        ("reproduced", timed({**cuda({"base": 30.0}), (TA, "base"): 30 * 17.9, (f"{TA}-s256", "base"): 30 * 73.0})),
+        ("differs", timed({**cuda({"base": 30.0}), (TA, "base"): 30 * 17.9, (f"{TA}-s256", "base"): 30 * 40.0})),
+    ],
+    "P28": [
+        ("reproduced", timed({**cuda({"base": 30.0}), (SCOPED, "base"): 36.0}, manifests=MANIFESTS)),
+        ("undecided", timed({**cuda({"base": 30.0}), (SCOPED, "base"): 30.0}, manifests=MANIFESTS)),
+        (
+            "differs",
+            timed(
+                {**cuda({"base": 30.0}), (SCOPED, "base"): 36.0}, manifests=[MANIFESTS[0], manifest(SCOPED, 50, 80, 20)]
+            ),
+        ),
+        ("differs", {"manifests": MANIFESTS, "counters": counters(ns_cuda=45.0, ns_scoped=42.0), "gpu": True}),
+        ("needs-toolchain", timed(cuda({"base": 30.0}))),
+    ],
+    "P29": [("reproduced", hypotheses(1.0)), ("refuted", hypotheses(1.3))],
+    "P30": [
+        (
+            "reproduced",
+            {
+                "counters": counters(
+                    hit_cuda=55.9,
+                    hit_scoped=28.9,
+                    sectors_cuda=100.0,
+                    sectors_scoped=170.0,
+                    stall_cuda=12.0,
+                    stall_scoped=15.0,
+                )
+            },
+        ),
+        (
+            "differs",
+            {
+                "counters": counters(
+                    hit_cuda=51.5,
+                    hit_scoped=28.1,
+                    sectors_cuda=799.0,
+                    sectors_scoped=1011.0,
+                    stall_cuda=12.0,
+                    stall_scoped=15.0,
+                )
+            },
+        ),
+        (
+            "refuted",
+            {
+                "counters": counters(
+                    hit_cuda=51.5,
+                    hit_scoped=52.0,
+                    sectors_cuda=799.0,
+                    sectors_scoped=790.0,
+                    stall_cuda=12.0,
+                    stall_scoped=12.0,
+                )
+            },
+        ),
+    ],
+    "P31": [
+        ("reproduced", timed({**cuda(), **scaled(OA, ALLOCATE, {**dict.fromkeys(ALLOCATE, 1.21), "pts-20k": 3.34})})),
+        ("differs", timed({**cuda(concurrent=0.5), **scaled(OA, ALLOCATE, 1.0)})),
+    ],
+    "P32": [
+        ("reproduced", findings(**COMPILE, compile__static32__s=1200.0, compile__static32__cubin_bytes=37_000)),
+        ("differs", findings(**COMPILE, compile__static32__s=2.0, compile__static32__cubin_bytes=37_000)),
+        (
+            "refuted",
+            findings(
+                **COMPILE,
+                compile__static32__s=1200.0,
+                compile__static32__cubin_bytes=37_000,
+                compile__runtime_bound__compiles=True,
+            ),
+        ),
+    ],
+    "P33": [
+        ("reproduced", timed({**LF, **LF_UPDATE}, loss=PAPER_LOSS)),
+        ("differs", timed({**LF, **LF_UPDATE}, loss={(TA, "lf-hi"): LOST, (TU, "lf-hi"): DROPPED})),
+        ("refuted", timed({**LF, **LF_UPDATE}, loss=PAPER_LOSS, changing=(TA, "lf-hi"))),
+    ],
+    "P34": [
+        ("reproduced", timed(LF, loss={(TA, "lf-hi"): LOST})),
+        ("refuted", timed(LF, loss={(TA, "lf-hi"): {**LOST, "blocks": 1218}})),
+        ("undecided", timed(LF)),
+    ],
+    "P35": [
+        ("refuted", {"manifests": WHILE_BUILT, "gates": [gate("triton-while", "interpreter", "base")]}),
+        ("reproduced", {"manifests": [{**WHILE_BUILT[0], "status": "failed", "reason": "no while"}]}),
+        (
+            "undecided",
+            {"manifests": WHILE_BUILT, "gates": [gate("triton-while", "gpu", "base", ok=False, message="lost")]},
+        ),
+        ("needs-toolchain", {}),
+    ],
+    "P36": [
+        ("reproduced", findings(triton__scalar_atomic__outcome="abort", triton__version="3.6.0")),
+        ("refuted", findings(triton__scalar_atomic__outcome="compiles", triton__version="3.6.0")),
+    ],
+    "P37": [
+        ("reproduced", findings(triton__atomic_cas__parameters=["pointer", "cmp", "val", "sem", "scope"])),
+        ("refuted", findings(triton__atomic_cas__parameters=["pointer", "cmp", "val", "mask"])),
+    ],
+    "P38": [
+        ("reproduced", {"counters": counters(hit_plain=53.4, hit_scoped=28.1)}),
+        ("refuted", {"counters": counters(hit_plain=53.4, hit_scoped=54.0)}),
+        ("undecided", {"counters": counters(hit_plain=53.4, hit_scoped=52.0)}),
+    ],
+    "P39": [
+        ("reproduced", oxide()),
+        ("refuted", oxide(oxide__parent__load__builds=True)),
+        ("needs-toolchain", {}),
+    ],
+    "P40": [
+        (
+            "reproduced",
+            timed(
+                {
+                    **cuda(),
+                    (TA, "base"): 480.0,
+                    (TA, "r-0.25"): 470.0,
+                    (TA, "r-2.0"): 500.0,
+                    (f"{TA}-load", "base"): 450.0,
+                }
+            ),
+        ),
+        (
+            "refuted",
+            timed(
+                {
+                    **cuda(),
+                    (TA, "base"): 480.0,
+                    (TA, "r-0.25"): 470.0,
+                    (TA, "r-2.0"): 500.0,
+                    (f"{TA}-load", "base"): 50.0,
+                }
+            ),
+        ),
+    ],
+    "P41": [
+        ("reproduced", timed(alternatives(1.1, 1.1))),
+        ("refuted", timed(alternatives(1.1, 0.8))),
+        ("undecided", timed(cuda({"base": 30.0}))),
+        ("needs-toolchain", timed({k: v for k, v in alternatives(1.1, 1.1).items() if not k[0].startswith("rust")})),
+    ],
+    "P42": [
+        ("reproduced", timed(cuda({"base": 30.0}), gates=around("base"))),
+        ("undecided", timed(cuda({"base": 30.0}), gates=around("base")[:1])),
+        ("undecided", timed(cuda({"base": 30.0}), gates=around("base", ok=False, message="wrong"))),
+        ("undecided", timed(cuda({"base": 30.0}), gates=around("base"), twins=False)),
+    ],
+    "P43": [
+        ("reproduced", timed({**scaled(CU, UPDATE, 1.0), **scaled(TU, UPDATE, 1.4)})),
+        (
+            "refuted",
+            timed({**scaled(CU, UPDATE, 1.0), **scaled(TU, UPDATE, {**dict.fromkeys(UPDATE, 1.4), "r-2.0": 2.8})}),
+        ),
+    ],
+    "B1": [("reproduced", saxpy(1.0)), ("differs", saxpy(1.05))],
+    "B2": [
+        ("reproduced", timed(study(rust=0.9675))),
+        ("differs", timed(study(rust=1.03))),
+        ("needs-toolchain", timed({k: v for k, v in study().items() if k[0].startswith("cuda")})),
+    ],
+    "B3": [
+        ("reproduced", findings(clock__bias__mandelbrot=3e-5, clock__bias__saxpy=7e-5)),
+        ("differs", findings(clock__bias__mandelbrot=3e-5, clock__bias__saxpy=7e-3)),
+    ],
+    "B4": [("reproduced", jit(1.0)), ("differs", jit(1.1))],
+    "B5": [("reproduced", timed(blocks(0.977))), ("differs", timed(blocks(0.967)))],
+    "B6": [("reproduced", fma()), ("refuted", fma(pixels=27511)), ("undecided", {})],
+    "B7": [
+        (
+            "reproduced",
+            {
+                "evidence": {
+                    "ptx.rust-oxide/fma/mandelbrot-default-b256.loop.fused": 2,
+                    "sass.rust-oxide/fma/mandelbrot-default-b256.loop.fused": 3,
+                }
+            },
+        ),
+        (
+            "refuted",
+            {
+                "evidence": {
+                    "ptx.rust-oxide/fma/mandelbrot-default-b256.loop.fused": 3,
+                    "sass.rust-oxide/fma/mandelbrot-default-b256.loop.fused": 3,
+                }
+            },
+        ),
+    ],
+    "B8": [("reproduced", fma()), ("refuted", fma(escape=4))],
+    "B9": [("reproduced", fma()), ("refuted", fma(escape=4))],
+    "B10": [("reproduced", fma()), ("refuted", fma(net=8912))],
+    "B11": [
+        ("reproduced", {**timed(study(off=1.04, off_rust=1.04 * 1.0735)), **fma()}),
+        ("differs", {**timed(study(off=1.04, off_rust=1.04 * 0.95)), **fma()}),
+        ("refuted", {**timed(study(off=1.04, off_rust=1.04 * 1.0735)), **fma(gpu=5)}),
+    ],
+    "B12": [
+        ("reproduced", timed(study(rust=0.9675, off=1.041, off_rust=0.9675 * 1.1555))),
+        ("differs", timed(study(rust=0.9675, off=1.041, off_rust=0.9675 * 1.05))),
+    ],
+    "B13": [("reproduced", loops()), ("differs", loops(12)), ("needs-toolchain", {})],
+    "B14": [("reproduced", timed(controls(0.97, 1.0))), ("refuted", timed(controls(1.0, 1.0)))],
+    "B15": [
+        ("reproduced", findings(fma__trivial_pixels__equal=True, fma__trivial_pixels__images_differ=27510)),
+        ("refuted", findings(fma__trivial_pixels__equal=False, fma__trivial_pixels__images_differ=27510)),
+    ],
+    "B16": [
+        ("reproduced", timed(study(), power={"cuda/fma/mandelbrot-default-b256": 306.0})),
+        ("differs", timed(study(), power={"cuda/fma/mandelbrot-default-b256": 290.0})),
+    ],
+    "B17": [
+        (
+            "reproduced",
+            findings(install__curand_needed=True, install__default_arch=80, install__materialize_needs_nvjitlink=True),
+        ),
+        (
+            "refuted",
+            findings(install__curand_needed=False, install__default_arch=80, install__materialize_needs_nvjitlink=True),
+        ),
+    ],
+    "B18": [
+        ("reproduced", findings(rustc__host__fma_instructions=0, rustc__host__fma_instructions_mul_add=2)),
+        ("refuted", findings(rustc__host__fma_instructions=1, rustc__host__fma_instructions_mul_add=2)),
+        ("undecided", findings(rustc__host__fma_instructions=0, rustc__host__fma_instructions_mul_add=0)),
+    ],
+    "B19": [("refuted", findings(fma__ptxas_nofmad__pixels=0)), ("reproduced", findings(fma__ptxas_nofmad__pixels=12))],
+    "O1": [
+        ("reproduced", timed({**cuda(concurrent=0.6), **scaled(OA, ALLOCATE, 1.01)})),
+        ("refuted", timed({**cuda(concurrent=0.95), **scaled(OA, ALLOCATE, 1.5)})),
+        ("undecided", timed({**cuda(concurrent=1.0), **scaled(OA, ALLOCATE, 1.0)})),
+    ],
+    "O2": [
+        ("reproduced", timed({**cuda(LOADS), **scaled("triton/allocate/while", LOADS, 1.6)})),
+        ("refuted", timed({**cuda(LOADS), **scaled("triton/allocate/while", LOADS, 3.0)})),
+        (
+            "refuted",
+            timed(
+                {**cuda(LOADS), **scaled("triton/allocate/while", LOADS, 1.6)},
+                loss={("triton/allocate/while", "lf-941"): {**LOST, "status": "lossy"}},
+            ),
+        ),
+        ("undecided", timed({**cuda({"base": 30.0}), ("triton/allocate/while", "base"): 30.0})),
+    ],
+    "O3": [
+        (
+            "reproduced",
+            timed(
+                {
+                    **scaled(CU, UPDATE, 1.0),
+                    **scaled(OU, UPDATE, 1.2),
+                    **scaled("rust-oxide/update/global", UPDATE, 1.0),
+                }
+            ),
+        ),
+        (
+            "refuted",
+            timed(
+                {
+                    **scaled(CU, UPDATE, 1.0),
+                    **scaled(OU, UPDATE, 1.2),
+                    **scaled("rust-oxide/update/global", UPDATE, 1.2),
+                }
+            ),
+        ),
+    ],
+    "O4": [
+        (
+            "reproduced",
+            timed({**scaled(CU, UPDATE, 1.0), **scaled("cuda/update/packed", UPDATE, 0.5), **scaled(OU, UPDATE, 1.2)}),
+        ),
+        (
+            "refuted",
+            timed({**scaled(CU, UPDATE, 1.0), **scaled("cuda/update/packed", UPDATE, 0.95), **scaled(OU, UPDATE, 1.2)}),
+        ),
+    ],
+    "O5": [
+        ("reproduced", pool()),
+        ("refuted", pool(lost_blocks=559)),
+        ("refuted", pool(dropped_points=999)),
+        ("refuted", pool(seconds=30.0)),
+        ("undecided", {}),
+    ],
+    "O6": [
+        ("reproduced", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 0.8)})),
+        ("refuted", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 1.2)})),
+        ("refuted", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 0.8)}, loss={(NOWAIT, "r-2.0"): LOST})),
+        ("undecided", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 1.0)})),
+    ],
+    "O7": [
+        (
+            "reproduced",
+            timed(
+                {
+                    **cuda(),
+                    **scaled(OA, ALLOCATE, 1.0),
+                    **scaled("rust-nvptx/allocate/plain", ALLOCATE, 1.0),
+                    **scaled(CU, UPDATE, 1.0),
+                    **scaled(OU, UPDATE, 1.0),
+                    **scaled("rust-nvptx/update/plain", UPDATE, 1.0),
+                }
+            ),
+        ),
+        (
+            "refuted",
+            timed(
+                {
+                    **cuda(),
+                    **scaled(OA, ALLOCATE, 1.0),
+                    **scaled("rust-nvptx/allocate/plain", ALLOCATE, 1.0),
+                    **scaled(CU, UPDATE, 1.0),
+                    **scaled(OU, UPDATE, 1.2),
+                    **scaled("rust-nvptx/update/plain", UPDATE, 1.0),
+                }
+            ),
+        ),
+        ("needs-toolchain", timed({**cuda(), **scaled("rust-nvptx/allocate/plain", ALLOCATE, 1.0)})),
+    ],
+}
+
+SPANNING = {"P15", "P24", "O8"}
+"""Claims over several archives; their cases stand below."""
+
+
+def build(root: Path, spec: Spec) -> Path:
+    """An archive of a case: `times` and keywords of sample_rows make its samples."""
+    spec = dict(spec)
+    keywords = {
+        key: spec.pop(key) for key in ("passes", "rounds", "noise", "twins", "power", "loss", "launches") if key in spec
+    }
+    times, full = spec.pop("times", {}), spec.pop("full", None)
+    changing, blocked = spec.pop("changing", None), spec.pop("blocked", None)
+    filled_clock = spec.pop("filled_clock", None)
+    rows = sample_rows(times, **keywords)
+    for row in rows:
+        if changing is not None and (row["kernel"], row["cell"]) == changing and row["pass"] == 1:
+            row["lost_blocks"] += 1
+        if blocked is not None and row["kernel"].endswith("@twin") and row["cell"] == "base+blocked":
+            row["us"] *= blocked
+        if filled_clock is not None and row["table"] == "filled":
+            row["cycles"] = row["us"] * filled_clock
+    spec.setdefault("evidence", {})
+    path = write_archive(root, samples=rows, **spec)
+    if full is not None:
+        run = path / "raw" / "run.json"
+        run.write_text(run.read_text().replace('"table": 32768', '"table": 16384'))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("identity", "number", "verdict", "spec"),
+    [(i, n, v, s) for i, cases in CASES.items() for n, (v, s) in enumerate(cases)],
+    ids=[f"{i}-{n}-{v}" for i, cases in CASES.items() for n, (v, _) in enumerate(cases)],
+)
+def test_a_verdict_follows_its_samples(tmp_path: Path, identity: str, number: int, verdict: str, spec: Spec) -> None:
+    view = View(load(build(tmp_path / "a", spec)))
+    found = evaluate.judge(REGISTRY.claims[identity], view)
+    assert found.verdict == verdict, found.reason
+    assert found.reason
+    if verdict in DECIDED and found.low is not None and found.high is not None:
+        assert found.low <= found.high
+
+
+def test_every_verdict_turns() -> None:
+    assert set(CASES) | SPANNING == set(IDS)
+    for identity, cases in CASES.items():
+        assert len({verdict for verdict, _ in cases}) >= 2, identity
+        assert any(verdict in DECIDED for verdict, _ in cases), identity
+
+
+# ------------------------------------------------------------------------------------------- claims over several
+
+
+def views(tmp_path: Path, *specs: Spec) -> list[View]:
+    return [View(load(build(tmp_path / f"a{n}", spec))) for n, spec in enumerate(specs)]
+
+
+MATRIX = timed({(CA, cell): 30.0 for cell in ("pts-20k", "r-0.25", "lf-lo", "plane-320k")})
+
+
+def test_p15_needs_two_devices_of_three_passes(tmp_path: Path) -> None:
+    claim = REGISTRY.claims["P15"]
+    one, other = views(tmp_path, MATRIX, {**MATRIX, "uuid": "GPU-2", "device_name": "Another Synthetic Device"})
+    assert evaluate.judge(claim, [one]).verdict == "needs-two-gpus"
+    assert evaluate.judge(claim, [one, other]).verdict == "reproduced"
+    (short,) = views(tmp_path / "x", timed({(CA, "pts-20k"): 30.0}))
+    assert evaluate.judge(claim, [short]).verdict == "undecided"
+    assert evaluate.judge(claim, []).verdict == "needs-gpu"
+
+
+def test_p24_compares_two_kinds_of_card(tmp_path: Path) -> None:
+    claim = REGISTRY.claims["P24"]
+    near = {**TABLE1, **scaled(TA, ALLOCATE, {cell: ratio * 1.05 for cell, ratio in TRITON3.items()})}
+    far = {**TABLE1, **scaled(TA, ALLOCATE, {cell: ratio * 0.5 for cell, ratio in TRITON3.items()})}
+    card = {"uuid": "GPU-2", "device_name": "Another Synthetic Device"}
+    first, alike, close, apart = views(tmp_path, timed(TABLE1), timed(TABLE1), timed(near, **card), timed(far, **card))
+    assert evaluate.judge(claim, [first]).verdict == "needs-two-gpus"
+    assert evaluate.judge(claim, [first, alike]).verdict == "needs-two-gpus"
+    assert evaluate.judge(claim, [first, close]).verdict == "reproduced"
+    assert evaluate.judge(claim, [first, apart]).verdict == "refuted"
+
+
+def test_o8_needs_all_four_places(tmp_path: Path) -> None:
+    claim = REGISTRY.claims["O8"]
+    host = {"gates": [gate("cpu", "host", "base"), gate("triton-while", "interpreter", "base")]}
+    gpu = {"gates": [gate("cuda", "gpu", "base"), gate("triton-while", "gpu", "base")], "gpu": True}
+    bad = {"gates": [gate("cuda", "gpu", "base", ok=False, message="3 blocks too many")], "gpu": True}
+    a, b, c = views(tmp_path, host, gpu, bad)
+    assert evaluate.judge(claim, [a]).verdict == "needs-gpu"
+    assert evaluate.judge(claim, [a, b]).verdict == "reproduced"
+    assert evaluate.judge(claim, [a, b, c]).verdict == "refuted"
+
+
+# --------------------------------------------------------------------------------------------------- the whole list
+
+
+def test_every_id_has_one_entry_and_no_archive_gives_no_verdict_by_chance() -> None:
+    document = verdicts([])
+    assert [row["id"] for row in document][: len(IDS)] == list(IDS)
+    assert len(IDS) == 70
+    for row in document:
+        assert set(row) >= {"id", "source", "statement", "scope", "paper", "measured", "verdict", "reason"}
+        assert row["verdict"] in VERDICTS and row["verdict"] not in DECIDED
+        assert row["source"] == {"P": "paper", "B": "blog", "O": "ours"}[row["id"][0]]
+        assert row["statement"] and row["scope"] and row["reason"]
+
+
+def test_a_missing_id_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(REGISTRY.claims, "P23")
+    with pytest.raises(IrrError, match="P23"):
+        verdicts([])
+
+
+def test_a_matrix_without_a_gpu_decides_nothing_about_time(tmp_path: Path) -> None:
+    document = {row["id"]: row for row in verdicts([load(write_archive(tmp_path / "a", cells=["base"]))])}
+    assert document["P17"]["verdict"] == document["P43"]["verdict"] == "needs-gpu"
+    assert document["P2"]["verdict"] == "reproduced"
+
+
+def test_the_whole_run_answers_before_the_quick_one(tmp_path: Path) -> None:
+    filled = lambda factor: {**cuda(), **scaled(CA, ALLOCATE, factor, "filled")}  # noqa: E731
+    quick = build(tmp_path / "quick", {**timed(filled(1.3)), "quick": True, "created_utc": "2026-02-01T00:00:00Z"})
+    whole = build(tmp_path / "whole", timed(filled(0.6)))
+    answer, archive, elsewhere = best(REGISTRY.claims["P11"], [View(load(p)) for p in (quick, whole)])
+    assert answer.verdict == "reproduced" and archive is not None and archive.name == "whole"
+    assert [(v.verdict, a.name) for v, a in elsewhere] == [("refuted", "quick")]
+
+
+def test_lossy_samples_are_in_no_ratio(tmp_path: Path) -> None:
+    spec = timed(
+        {**scaled(CU, UPDATE, 1.0), **scaled(TU, UPDATE, {**dict.fromkeys(UPDATE, 1.4), "r-2.0": 9.0})},
+        loss={(TU, "r-2.0"): DROPPED},
+    )
+    found = evaluate.judge(REGISTRY.claims["P43"], View(load(build(tmp_path / "a", spec))))
+    assert found.verdict == "reproduced" and "r-2.0" not in {row["cell"] for row in found.rows}
+
+
+def test_the_derived_reference_stands_beside_and_judges_nothing(tmp_path: Path) -> None:
+    spec = timed({**cuda(concurrent=0.4), **scaled(OA, ALLOCATE, 1.0)})
+    found = evaluate.judge(REGISTRY.claims["P31"], View(load(build(tmp_path / "a", spec))))
+    assert found.verdict == "differs" and found.measured == pytest.approx(1.0, rel=0.01)
+    assert all(row["reference"] == pytest.approx(2.5, rel=0.02) for row in found.rows)
