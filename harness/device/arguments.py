@@ -125,6 +125,7 @@ class ParameterBlock:
             TypeError, ValueError, OverflowError: a value that is not what its parameter is.
         """
         size = max((p.offset + p.size for p in parameters), default=0)
+        self.parameters = list(parameters)
         self.bytes = np.zeros(max(size, 1), np.uint8)
         self.keep = list(values.values())
         named = len(parameters) - trailing_nulls

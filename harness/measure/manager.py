@@ -33,6 +33,7 @@ import msgspec
 from harness import __version__
 from harness.archive import fingerprint
 from harness.archive.schema import (
+    CSV_FILES,
     SAMPLES,
     TELEMETRY,
     CellFacts,
@@ -492,8 +493,14 @@ def describe(
     reasons["cycles"] = no_clock
     for record in records:
         reasons |= record["end"].get("telemetry_reasons", {})
-    empty = {key for row in samples for key in reasons if row.get(key) is None}
+    names_of = {table: {column.name for column in columns} for table, columns in CSV_FILES.items()}
+    empty = {key for row in samples for key in reasons if key in names_of["samples.csv"] and row.get(key) is None}
     nulls = [Null(field=f"samples.{key}", why=reasons[key]) for key in sorted(empty)]
+    nulls += [
+        Null(field=f"telemetry.{key}", why=why)
+        for key, why in sorted(reasons.items())
+        if key in names_of["telemetry.csv"]
+    ]
     flags = list(request.flags)
     skipped = list(request.skipped)
     reductions: dict[str, Reduction] = {}
