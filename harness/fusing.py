@@ -288,7 +288,7 @@ def _config(capacity: int, voxel: float, table: int | None, cap: float | None) -
     except ValueError as error:
         raise UsageError(str(error)) from None
     if not np.isfinite(derived).all() or config.inv_trunc == 0:
-        raise UsageError(f"a voxel edge of {voxel:g} m or a cap of {cap:g} is out of float32's range")
+        raise UsageError(f"a voxel edge of {voxel:g} m or a cap of {config.cap:g} is out of float32's range")
     return config
 
 

@@ -1,0 +1,228 @@
+"""`fuse` and `mesh` as a user meets them: what is checked, what is skipped, what is lost, what is written."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.errors import DataLost, IrrError, UsageError
+from harness.fusing import extract_surface, fuse_file, mesh_file, weld
+from harness.workload.fused import Fused
+from harness.workload.reference import evaluate
+from harness.workload.scenes import sphere
+from harness.workload.volume import VolumeConfig
+
+SCENE = sphere(0.2, 60, 120)
+CONFIG = VolumeConfig(1024)
+Irr = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def save(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path, **{"points": SCENE.points, "camera": SCENE.camera, **arrays})  # pyright: ignore[reportArgumentType]
+    return path
+
+
+@pytest.fixture
+def points(tmp_path: Path) -> Path:
+    return save(tmp_path / "points.npz", colors=SCENE.colors)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "volume.npz"
+
+
+def test_fused_as_the_reference(points: Path, out: Path) -> None:
+    exact = evaluate(SCENE, CONFIG)
+    fuse_file(points, "cpu", out=out)
+    fused = Fused.load(out)
+    assert np.array_equal(fused.coords, exact.coords)
+    assert np.array_equal(fused.weight, exact.weight)
+    assert np.array_equal(fused.b, exact.b)
+    assert (np.abs(fused.tsdf - exact.tsdf) <= exact.bound).all()
+    assert (fused.lost_blocks, fused.failed_inserts, fused.dropped_points, fused.skipped_points) == (0, 0, 0, 0)
+    assert (fused.voxel, fused.cap, fused.steps, fused.arm) == (np.float32(0.01), 0, 4, "cpu")
+    assert fused.truncation == np.float32(4) * np.float32(0.01)
+    assert {f: getattr(fused, f).dtype.str for f in ("coords", "tsdf", "r")} == {
+        "coords": "<i4",
+        "tsdf": "<f4",
+        "r": "<f4",
+    }
+
+
+def test_colours_left_out_are_grey(tmp_path: Path, out: Path) -> None:
+    fused = fuse_file(save(tmp_path / "grey.npz"), "cpu", out=out)
+    assert np.array_equal(fused.r, 128 * fused.weight)
+    assert fused.weight.any()
+
+
+def test_unusable_points_are_skipped_and_named(tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The volume is the one without them; two values of each kind, one in every coordinate."""
+    broken = SCENE.points.copy()
+    broken[0, 0], broken[1, 1], broken[2, 2], broken[3, 0] = np.nan, np.inf, -np.inf, np.nan
+    broken[4] = SCENE.camera
+    broken[5] = SCENE.camera + np.float32(5e-7)
+    broken[6, 0] = 1e9
+    broken[7] = (0, -83886.08, 0)  # block -2^20, with samples in the block beyond
+    fused = fuse_file(save(tmp_path / "broken.npz", points=broken), "cpu", out=out)
+    clean = fuse_file(save(tmp_path / "clean.npz", points=SCENE.points[8:]), "cpu", out=tmp_path / "clean-volume.npz")
+    assert fused.skipped_points == 8
+    words = capsys.readouterr().err
+    assert "skipped 8 points: 4 not finite, 2 within 1e-6 m of the camera, 2 outside blocks -1048576..1048575" in words
+    assert np.array_equal(fused.coords, clean.coords)
+    assert np.array_equal(fused.weight, clean.weight)
+    assert np.isfinite(fused.tsdf).all()
+
+
+@pytest.mark.parametrize("given", [np.empty((0, 3), np.float32), np.full((3, 3), np.nan, np.float32)])
+def test_no_point_left(tmp_path: Path, out: Path, given: np.ndarray) -> None:
+    fused = fuse_file(save(tmp_path / "none.npz", points=given), "cpu", out=out)
+    assert fused.coords.shape == (0, 3)
+    assert fused.tsdf.shape == (0, 512)
+    assert fused.skipped_points == len(given)
+    mesh_file(out, out=tmp_path / "none.ply")
+    assert b"element face 0\n" in (tmp_path / "none.ply").read_bytes()
+
+
+def test_loss_is_exit_3_with_the_file_written(irr: Irr, points: Path, out: Path) -> None:
+    exact = evaluate(SCENE, CONFIG)
+    done = irr("fuse", str(points), "--arm", "cpu", "--pool", "50", "--out", str(out))
+    assert done.returncode == 3, done.stderr
+    fused = Fused.load(out)
+    assert len(fused.coords) == 50
+    assert fused.lost_blocks == len(exact.coords) - 50
+    assert fused.dropped_points == exact.samples - fused.weight.sum()
+    assert f"lost {fused.lost_blocks} of {len(exact.coords)} blocks" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_pool_and_table_as_the_error_advises(points: Path, out: Path) -> None:
+    with pytest.raises(DataLost, match="lost") as caught:
+        fuse_file(points, "cpu", pool=2, table=2, out=out)
+    words = (caught.value.cure or "").split()
+    pool, table = int(words[words.index("--pool") + 1]), int(words[words.index("--table") + 1])
+    assert fuse_file(points, "cpu", pool=pool, table=table, out=out).lost_blocks == 0
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"points": SCENE.points.astype(np.float64)}, "points is float64"),
+        ({"points": SCENE.points.T}, "points is float32"),
+        ({"points": SCENE.points.ravel()}, "points is float32"),
+        ({"camera": np.zeros(4, np.float32)}, "camera is float32"),
+        ({"camera": np.zeros(3)}, "camera is float64"),
+        ({"camera": np.full(3, np.nan, np.float32)}, "not finite"),
+        ({"colors": SCENE.colors[:-1]}, "7200 points have 7199 colors"),
+        ({"colors": SCENE.colors.astype(np.float32)}, "colors is float32"),
+        ({"points": np.array([object()] * 3)}, "allow_pickle"),
+    ],
+)
+def test_arrays_that_are_not_what_they_must_be(tmp_path: Path, out: Path, arrays: dict, message: str) -> None:
+    with pytest.raises(IrrError, match=message):
+        fuse_file(save(tmp_path / "wrong.npz", **arrays), "cpu", out=out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not really", b"points\n1 2 3\n"])
+def test_files_that_are_no_archive(tmp_path: Path, out: Path, content: bytes) -> None:
+    path = tmp_path / "garbage.npz"
+    path.write_bytes(content)
+    with pytest.raises(IrrError, match=r"garbage\.npz"):
+        fuse_file(path, "cpu", out=out)
+
+
+def test_a_damaged_archive(points: Path, out: Path) -> None:
+    data = bytearray(points.read_bytes())
+    data[2000:2100] = bytes(100)
+    points.write_bytes(data)
+    with pytest.raises(IrrError, match=r"points\.npz"):
+        fuse_file(points, "cpu", out=out)
+
+
+def test_what_is_missing_is_named(tmp_path: Path, points: Path, out: Path) -> None:
+    with pytest.raises(IrrError, match="does not exist"):
+        fuse_file(tmp_path / "nothing.npz", "cpu", out=out)
+    np.savez(tmp_path / "empty.npz", other=np.zeros(1))
+    with pytest.raises(IrrError, match="no points and no camera; it holds other"):
+        fuse_file(tmp_path / "empty.npz", "cpu", out=out)
+    np.save(tmp_path / "bare.npy", SCENE.points)
+    with pytest.raises(IrrError, match="one bare array"):
+        fuse_file(tmp_path / "bare.npy", "cpu", out=out)
+    with pytest.raises(IrrError, match="no folder"):
+        fuse_file(points, "cpu", out=tmp_path / "no" / "volume.npz")
+    with pytest.raises(IrrError, match="is a folder"):
+        fuse_file(points, "cpu", out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"arm": "cuba"}, "no arm is named 'cuba'"),
+        ({"table": 1000}, "power of two"),
+        ({"table": 1}, "power of two"),
+        ({"pool": 1 << 31}, "more than"),
+        ({"voxel": 1e-42}, "out of float32"),
+        ({"voxel": 1e38}, "out of float32"),
+        ({"voxel": float("nan")}, "positive"),
+        ({"cap": -1.0}, "cap"),
+        ({"interpret": True}, "--interpret is for Triton"),
+    ],
+)
+def test_wrong_use(points: Path, out: Path, options: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        fuse_file(points, **{"arm": "cpu", "out": out, **options})
+    assert not out.exists()
+
+
+def test_more_than_the_memory_is_refused(points: Path, out: Path) -> None:
+    with pytest.raises(IrrError, match="GiB"):
+        fuse_file(points, "cpu", table=1 << 31, out=out)
+
+
+def test_mesh_is_closed_and_coloured(out: Path, tmp_path: Path) -> None:
+    dense = sphere(0.2, 160, 320)  # every voxel of the band is seen, so the surface has no hole
+    points = save(tmp_path / "dense.npz", points=dense.points, colors=dense.colors)
+    plyfile = tmp_path / "surface.ply"
+    fused = fuse_file(points, "cpu", out=out)
+    mesh_file(out, out=plyfile)
+    head, _, body = plyfile.read_bytes().partition(b"end_header\n")
+    lines = head.decode().splitlines()
+    assert lines[:2] == ["ply", "format binary_little_endian 1.0"]
+    count = {words[1]: int(words[2]) for words in map(str.split, lines) if words[0] == "element"}
+    vertex = np.frombuffer(body, [("xyz", "<f4", 3), ("rgb", "u1", 3)], count["vertex"])
+    face = np.frombuffer(body, [("count", "u1"), ("corners", "<i4", 3)], count["face"], vertex.nbytes)
+    assert len(body) == vertex.nbytes + face.nbytes
+    assert (face["count"] == 3).all()
+    radius = np.linalg.norm(vertex["xyz"].astype(np.float64), axis=1)
+    assert np.abs(radius - 0.2).max() < 0.01 / 4
+    assert vertex["rgb"].std() > 1
+    faces = face["corners"].astype(np.int64)
+    edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
+    there, back = edges @ [len(vertex), 1], edges @ [1, len(vertex)]
+    assert np.array_equal(np.sort(there), np.sort(back))
+
+    # The soup comes in the order of the threads, the file does not.
+    first = weld(*extract_surface(fused))
+    for _ in range(3):
+        assert all(np.array_equal(a, b) for a, b in zip(first, weld(*extract_surface(fused)), strict=True))
+
+
+def test_mesh_of_something_else(points: Path, tmp_path: Path) -> None:
+    with pytest.raises(IrrError, match="not a fused volume"):
+        mesh_file(points, out=tmp_path / "x.ply")
+    assert not (tmp_path / "x.ply").exists()
+
+
+def test_a_bounded_arm_warns_and_is_done(
+    points: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Loss in an arm that declares it is no error; here the cpu arm, declared bounded for the test."""
+    monkeypatch.setattr("harness.fusing.is_bounded", lambda arm: True)
+    fused = fuse_file(points, "cpu", pool=50, out=out)
+    assert fused.lost_blocks > 0
+    assert "warning: cpu lost" in capsys.readouterr().err
