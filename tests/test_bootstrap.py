@@ -187,6 +187,12 @@ def test_irr_python_is_taken_as_it_is(checkout):
     done = checkout.run("x", env=env)
     assert done.stdout == f"own {checkout.tmp} x\n", done.stderr
     assert not (checkout.root / ".venv").exists()
+    old = checkout.tmp / "old-python"
+    old.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    old.chmod(0o755)
+    refused = checkout.run("x", env={**env, "IRR_PYTHON": str(old)})
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert "is not Python 3.11 or newer" in refused.stderr
     missing = checkout.run("x", env={**env, "IRR_PYTHON": "/no/python3"})
     assert missing.returncode == 2
     assert missing.stderr.startswith("irr: IRR_PYTHON=/no/python3")
