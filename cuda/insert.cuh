@@ -64,12 +64,13 @@ __device__ __forceinline__ int find_or_insert(const Volume& volume, int x, int y
   const unsigned home = hash_block(x, y, z, volume.mask);
   for (unsigned probe = 0; probe <= volume.mask; ++probe) {
     Entry& entry = volume.table[(home + probe) & volume.mask];
-    long long key = plain(entry.key);
-    if (key == KEY_EMPTY) {
-      key = compare_and_swap(entry.key, KEY_EMPTY, wanted);
-      if (key == KEY_EMPTY) return publish(volume, entry, x, y, z);
-    }
+    const long long key = plain(entry.key);
     if (key == wanted) return index_of<publication>(entry);
+    if (key == KEY_EMPTY) {
+      const long long before = compare_and_swap(entry.key, KEY_EMPTY, wanted);
+      if (before == KEY_EMPTY) return publish(volume, entry, x, y, z);
+      if (before == wanted) return index_of<publication>(entry);
+    }
   }
   add(*volume.failed_inserts, 1ull);  // every slot holds another key
   return NO_INDEX;

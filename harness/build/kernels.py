@@ -178,7 +178,7 @@ def _triton_study_rows() -> list[Kernel]:
     """Triton's variants of the attribution study: one thing changed each."""
     static, loop, update = "triton/allocate_static.py", "triton/allocate_while.py", "triton/update.py"
     bounded = {"bounded": True, "matrix": False}
-    load, predicated = "allocate_static_load", "allocate_while_predicated"
+    load, predicated, acqrel = "allocate_static_load", "allocate_while_predicated", "allocate_static_acqrel"
     rows = [
         Kernel(f"triton/allocate/static8-s{n}", static, "allocate_static", **bounded, scratch=n, constants={"BOUND": 8})
         for n in TRITON_SCRATCH
@@ -187,6 +187,10 @@ def _triton_study_rows() -> list[Kernel]:
         Kernel(
             "triton/allocate/static16", static, "allocate_static", **bounded, scratch=SCRATCH_SLOTS,
             constants={"BOUND": 16},
+        ),
+        Kernel(
+            "triton/allocate/static8-acqrel", f"triton/variants/{acqrel}.py", acqrel, **bounded, scratch=SCRATCH_SLOTS,
+            constants={"BOUND": 8},
         ),
         Kernel(
             "triton/allocate/static8-load", f"triton/variants/{load}.py", load, **bounded, scratch=SCRATCH_SLOTS,
