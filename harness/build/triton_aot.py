@@ -245,7 +245,13 @@ def compile_ptx(kernel: Kernel, arch: int, contract: bool, version: int, root: P
         raise IrrError(f"{kernel.source}: {kernel.entry} takes {function.arg_names}, its row gives {list(signature)}")
 
     started = time.process_time()  # of this process alone: the build runs several
-    asked = {"num_warps": kernel.threads // 32, "enable_fp_fusion": contract, "ptx_version": version}
+    asked = {
+        "num_warps": kernel.threads // 32,
+        "enable_fp_fusion": contract,
+        # On, as Triton has it, floor is cvt.rmi.ftz: -1e-39 would be voxel 0 here and -1 in every other arm.
+        "enable_reflect_ftz": False,
+        "ptx_version": version,
+    }
     ptx, metadata = lower(function, signature, fixed, arch, asked)
 
     where = f"{kernel.name} for sm_{arch}"
