@@ -179,6 +179,15 @@ class HostPlace:
         return arm.place == "host"
 
     def skips(self, arm: Arm, cell: Gated) -> str | None:
+        """A tool that is missing. Libraries are built here, so that compiling does not count against a deadline."""
+        from harness.build.manifest import ToolMissing
+        from harness.device.host import host_library
+
+        try:
+            for row in _rows(arm):
+                host_library(row.language)
+        except ToolMissing as missing:
+            return missing.what
         return None
 
     def expected(self, arm: Arm) -> str:
@@ -395,18 +404,19 @@ def run_gates(
             for place in taken:
                 label = _label(arm, place.name)
                 subject = f"{label} on {cell.name}"
-                why = dead.get((arm.name, place.name)) or place.skips(arm, cell)
-                if why:
-                    results.append(skip("arm", "exact", subject, why))
-                    continue
                 try:
+                    why = dead.get((arm.name, place.name)) or place.skips(arm, cell)
+                    if why:
+                        results.append(skip("arm", "exact", subject, why))
+                        continue
                     fusion = within(deadline_s, subject, lambda: place.fuse(arm, label, cell, scene))  # noqa: B023
                 except IrrError as error:
                     hung = isinstance(error, Hung) or type(error).__name__ == "HostHung"
-                    gate = "deadline" if hung else "runs"
                     if hung:
                         dead[arm.name, place.name] = f"it hung on {cell.name}"
-                    results.append(GateResult(gate, "exact", subject, False, 0, {}, error.what))
+                    results.append(
+                        GateResult("deadline" if hung else "runs", "exact", subject, False, 0, {}, error.what)
+                    )
                     continue
                 fused = dataclasses.replace(fusion.fused, skipped_points=len(given) - len(scene))
                 expected = place.expected(arm)
@@ -525,3 +535,25 @@ def gate_task(arms: str | None = None, cells: str | None = None) -> tuple[list[G
         judged = {r.subject.split(" on ")[0].removesuffix(" interpreted") for r in results if r.gate == "provenance"}
         fine = fine and all(arm.name in judged for arm in _chosen_arms(arms))
     return results, fine
+
+
+def _main() -> None:
+    """Run by the fault catalogue in a copy of the sources: results as JSON on stdout."""
+    import argparse
+    import json
+    import os
+    import sys
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--arms")
+    parser.add_argument("--cells")
+    parser.add_argument("--deadline", type=float, default=DEADLINE_S)
+    given = parser.parse_args()
+    results = run_gates(given.arms, given.cells, deadline_s=given.deadline)
+    print(json.dumps([result.to_json() for result in results], allow_nan=False))
+    sys.stdout.flush()
+    os._exit(0)  # a hung arm's threads would otherwise be waited for
+
+
+if __name__ == "__main__":
+    _main()
