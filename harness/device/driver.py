@@ -127,7 +127,7 @@ def check_parameters(kernel: str, declared: Sequence[ParameterLike], driver: Seq
     for parameter, (offset, size) in zip(declared, driver, strict=True):
         if (parameter.offset, parameter.size) != (offset, size):
             raise IrrError(
-                f"{kernel}: parameter {parameter.name} is {parameter.size} bytes at {parameter.offset} in the manifest, "
+                f"{kernel}: parameter {parameter.name}: {parameter.size} bytes at {parameter.offset} in the manifest, "
                 f"and {size} at {offset} for the driver",
                 "build the kernel again",
             )

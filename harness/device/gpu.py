@@ -139,9 +139,9 @@ class LoadedKernel:
             grid = math.ceil(n / self.manifest.points)
             driver.launch(self.function, grid, self.manifest.threads, self.manifest.shared, stream.ptr, block)
 
-    def launch(self, volume: GpuVolume, inputs: Inputs | Scene, stream: cp.cuda.Stream | None = None) -> None:
+    def launch(self, volume: GpuVolume, inputs: Inputs | Scene, stream: Any = None) -> None:
         """Run once on a volume and wait for the end. For gates and `fuse`, never timed."""
-        stream = stream if stream is not None else volume.stream
+        stream = volume.stream if stream is None else stream
         inputs = inputs if isinstance(inputs, Inputs) else Inputs.of(inputs)
         values = {**inputs.values(), "volume": volume.struct(), "scratch": volume.scratch(self.manifest.scratch)}
         self.enqueue(self.block(values), len(inputs), stream)
@@ -186,7 +186,7 @@ class GpuVolume:
             counters: (256,) u8 on the device, one slot of a batch's counters; None for memory of its own.
         """
         self.config = config
-        self.stream = stream or cp.cuda.Stream(non_blocking=True)
+        self.stream: Any = stream if stream is not None else cp.cuda.Stream(non_blocking=True)
         self.table = _bytes(config.slots * ENTRY_DTYPE.itemsize)
         self.coords = cp.ndarray((config.capacity, 3), np.int32)
         self.voxels = cp.ndarray((len(VOXEL_FIELDS), config.capacity, BLOCK_VOXELS), np.float32)
@@ -556,9 +556,15 @@ class GpuCell:
         return values, int(values["n"])
 
     def batch(
-        self, kernel: LoadedKernel, launch: str = "serial", table: str = "fresh", l2: str = "asreset"
+        self,
+        kernel: LoadedKernel,
+        launch: str = "serial",
+        table: str = "fresh",
+        l2: str = "asreset",
+        graph: bool = True,
     ) -> GpuBatch:
-        return GpuBatch(self, kernel, launch, table, l2)
+        """A kernel in a regime; graph=False launches from the host, one by one, as a control only."""
+        return GpuBatch(self, kernel, launch, table, l2, graph)
 
     def close(self) -> None:
         """Let go of graphs and memory; a graph must not outlive the memory that it touches."""
@@ -588,7 +594,9 @@ class GpuCell:
 class GpuBatch:
     """One kernel in one regime on a cell: captured once, replayed every round. The sampler calls its steps in order."""
 
-    def __init__(self, cell: GpuCell, kernel: LoadedKernel, launch: str, table: str, l2: str) -> None:
+    def __init__(
+        self, cell: GpuCell, kernel: LoadedKernel, launch: str, table: str, l2: str, graph: bool = True
+    ) -> None:
         self.cell, self.kernel, self.gpu = cell, kernel, cell.gpu
         self.launches = cell.size
         self.flushed = l2 == "flushed"
@@ -601,7 +609,10 @@ class GpuBatch:
         for volume, scene in zip(cell.volumes, inputs, strict=True):
             values, n = cell.values(kernel, volume, scene)
             self._blocks.append((kernel.block(values), n))
-        self._graph = self.gpu.capture(self._concurrent if launch == "concurrent" else self._serial)
+        self._work = self._concurrent if launch == "concurrent" else self._serial
+        self._graph = self.gpu.capture(self._work) if graph else None
+        # What a host loop costs is hidden where the device waits for the host.
+        self._hold_ns = self.gpu.hold_ns if graph else 0
         self._begin, self._end = cp.cuda.Event(), cp.cuda.Event()
 
     def _serial(self) -> None:
@@ -626,17 +637,20 @@ class GpuBatch:
         self.gpu.flush_l2()
 
     def stamp(self) -> None:
-        self.gpu.stamp(self.cell.before, self.gpu.hold_ns)
+        self.gpu.stamp(self.cell.before, self._hold_ns)
 
     def start(self) -> None:
         self._begin.record(self.gpu.stream)
 
     def launch(self) -> None:
-        self._graph.launch(self.gpu.stream)
+        if self._graph is None:
+            self._work()
+        else:
+            self._graph.launch(self.gpu.stream)
 
     def stop(self) -> None:
         self._end.record(self.gpu.stream)
-        self._late = bool(self._begin.done)
+        self._late = self._graph is not None and bool(self._begin.done)
 
     def stamp_again(self) -> None:
         self.gpu.stamp(self.cell.after, 0)

@@ -76,6 +76,8 @@ class Request(msgspec.Struct, kw_only=True):
         at_once: devices run at the same time, or one after another.
         manifests: the kernels' records by sample name, for fingerprint and builds/.
         clocks: `free`, or what they were locked to.
+        controls: entries of the controls, run after the passes in a worker of their own; none for no controls.
+        extra_gates, evidence: what was found before the passes (the host's gates, the contraction study).
     """
 
     study: str
@@ -96,7 +98,9 @@ class Request(msgspec.Struct, kw_only=True):
     shared: bool = False
     clocks: str = "free"
     gates: bool = True
-    order: str = "shuffled"
+    controls: list[PlanEntry] = []
+    extra_gates: list[dict[str, Any]] = []
+    evidence: list[dict[str, Any]] = []
     hold_ns: int | None = None
     deadlines: tuple[float, float, float] = (SETUP_S, GATE_S, BATCH_S)
     skipped: list[Skipped] = []
@@ -118,9 +122,13 @@ class _PassResult:
     lost: list[dict[str, Any]] = field(default_factory=list)
     flags: list[dict[str, str]] = field(default_factory=list)
     end: dict[str, Any] = field(default_factory=dict)
+    controls: bool = False
+    evidence: list[dict[str, Any]] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
         return {
+            "controls": self.controls,
+            "evidence": self.evidence,
             "pass": self.number,
             "device_uuid": self.uuid,
             "start": self.start,
@@ -181,20 +189,21 @@ class Manager:
         done = self.journal_records()
         for record in done:
             self.banned |= {(entry["cell"], entry["kernel"]) for entry in record["lost"]}
-        finished = {(record["pass"], record["device_uuid"]) for record in done}
+        finished = {(record["pass"], record["device_uuid"]) for record in done if not record["controls"]}
+        controls = bool(request.controls) and not any(record["controls"] for record in done)
         todo = {
             uuid: [number for number in range(request.passes) if (number, uuid) not in finished]
             for uuid in request.devices
         }
-        if any(todo.values()):
+        if any(todo.values()) or controls:
             with tempfile.TemporaryDirectory(prefix="irr-references-") as folder:
                 self.references = Path(folder)
-                self._passes(todo)
+                self._passes(todo, controls)
         path = self._write(complete=True)
         shutil.rmtree(self.work, ignore_errors=True)
         return path
 
-    def _passes(self, todo: Mapping[str, list[int]]) -> None:
+    def _passes(self, todo: Mapping[str, list[int]], controls: bool) -> None:
         request = self.request
         errors: list[BaseException] = []
         with Progress(sum(map(len, todo.values())), self.say) as progress, self._evaluating():
@@ -221,6 +230,9 @@ class Manager:
                             thread.join(0.2)
                     if errors:
                         raise errors[0]
+                if controls:
+                    self.say("controls")
+                    self._one_pass(request.passes - 1, request.devices[0], progress, controls=True)
             except BaseException:
                 self.stop.set()
                 for thread in threads:
@@ -252,18 +264,19 @@ class Manager:
 
     # ----------------------------------------------------------------------------------------------------------- pass
 
-    def _one_pass(self, number: int, uuid: str, progress: Progress) -> None:
-        """One pass on one device, in as many workers as it takes, into the journal."""
-        result = _PassResult(number, uuid)
+    def _one_pass(self, number: int, uuid: str, progress: Progress, controls: bool = False) -> None:
+        """One pass on one device, in as many workers as it takes, into the journal; or the controls after the last."""
+        result = _PassResult(number, uuid, controls=controls)
         for attempt in range(RESTARTS + 1):
-            name = f"pass-{number}-{uuid}-{attempt}"
+            name = f"pass-{number}-{uuid}-{'controls-' if controls else ''}{attempt}"
             journal = Journal(self.work / f"{name}.jsonl")
             beat, code = self._worker(name, result, journal, progress)
             ended = self._collect(result, journal)
             if code == 0 and ended:
                 with self.lock:
                     self.writer.journal.append(result.record())
-                progress.finished(number, uuid)
+                if not controls:
+                    progress.finished(number, uuid)
                 return
             self._lose(result, beat, code, name)
         raise IrrError(
@@ -282,6 +295,10 @@ class Manager:
             elif record["event"] == "failed":
                 result.lost.append({**record, "status": "failed"})
                 self._ban(record["cell"], record["kernel"])
+            elif record["event"] == "flag":
+                result.flags.append({"what": record["what"], "why": record["why"]})
+            elif record["event"] == "evidence":
+                result.evidence += record["evidence"]
             elif record["event"] == "end":
                 result.end, ended = record, True
         return ended
@@ -302,9 +319,10 @@ class Manager:
             text = " ".join(line.removeprefix("irr worker: ").strip() for line in last) or f"ended with code {code}"
             raise IrrError(f"pass {result.number} on {result.uuid}: {text}", f"details in {self.work / name}.log")
         label = json.loads(beat.label)
-        entry: dict[str, Any]
+        entry: dict[str, Any] = {}
         if len(label) == len(LOST_KEYS):
-            entry, why = dict(zip(LOST_KEYS, label, strict=True)), "the batch did not end within its deadline"
+            entry.update(zip(LOST_KEYS, label, strict=True))
+            why = "the batch did not end within its deadline"
         else:
             cell, what, suspect = label
             if not suspect:
@@ -335,7 +353,7 @@ class Manager:
             station=request.station,
             uuid=result.uuid,
             pass_number=result.number,
-            plan=request.plan,
+            plan=request.controls if result.controls else request.plan,
             rounds=request.rounds,
             seed=request.seed,
             batch=request.batch,
@@ -346,11 +364,11 @@ class Manager:
             parent=os.getpid(),
             done=[record["cell"] for record in result.cells],
             banned=sorted(self.banned),
-            order=request.order,
             gates=request.gates,
+            controls=result.controls,
             hold_ns=request.hold_ns,
             deadlines=request.deadlines,
-            options=request.options,
+            options={**request.options, "arms_kernels": sorted({entry.kernel for entry in request.plan})},
         )
         path = self.work / f"{name}.json"
         write_whole(path, msgspec.json.encode(orders))
@@ -409,11 +427,14 @@ class Manager:
             for row in cell.get("telemetry", [])
         ]
         run = describe(request, records, samples + lost_rows, self.cells)
+        evidence = [*request.evidence, *(item for record in records for item in record["evidence"])]
         writer.run(run)
         writer.rows("samples.csv", samples + lost_rows)
         writer.file("warmup.csv", csv_bytes(SAMPLES, [row for record in records for row in _rows(record, "warmup")]))
         writer.rows("telemetry.csv", [{c.name: row.get(c.name) for c in TELEMETRY} for row in telemetry])
-        writer.json("gates.json", gates)
+        writer.json("gates.json", [*request.extra_gates, *gates])
+        if evidence:
+            writer.json("evidence.json", evidence)
         writer.json("fingerprint.json", self._fingerprint(records))
         for entry in {Path(manifest).parent / Path(manifest).stem for manifest in request.manifests}:
             for suffix in (".json", ".ptx", ".sass"):
@@ -515,6 +536,9 @@ def describe(
             late[key] = late.get(key, 0) + int(cell["late"])
             if cell["reduced"]:
                 reductions[cell["cell"]] = Reduction(cell=cell["cell"], batch=cell["size"], why=cell["reduced"])
+        if record["controls"]:
+            why = f"in a worker of their own after pass {key[0]} on {key[1]}; their samples carry its number"
+            flags.append(Note(what="controls", why=why))
     for (number, uuid), count in late.items():
         if count:
             flags.append(
@@ -541,7 +565,7 @@ def describe(
         seed=request.seed,
         rounds=request.rounds,
         batch=request.batch,
-        plan=request.plan,
+        plan=[*request.plan, *request.controls],
         passes=[
             Pass(
                 number=record["pass"],
@@ -553,6 +577,7 @@ def describe(
                 complete=True,
             )
             for record in records
+            if not record["controls"]
         ],
         refusals=request.refusals,
         reductions=list(reductions.values()),

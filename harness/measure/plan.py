@@ -81,6 +81,44 @@ HOST: tuple[Rule, ...] = (Rule(Regime(), lambda kernel, cell: kernel.host and ke
 """On a CPU there is one regime: launches run one after another, and nothing is flushed."""
 
 
+BLOCKED, SHARED, NO_GRAPH, CAPPED = "blocked", "shared", "nograph", "cap32"
+"""Variants of a cell: what a control changes about it, after a plus in its name."""
+
+CONTROL_CELL = "base"
+CONTROLS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (NO_GRAPH, ("cuda/floor/null", "cuda/allocate/plain", "cuda/update/plain")),
+    (CAPPED, ("cuda/update/plain",)),
+    (SHARED, ("cuda/allocate/plain", "cuda/update/plain")),
+    (BLOCKED, ("cuda/allocate/plain", "cuda/allocate/plain@twin")),
+)
+"""The controls that show why a rule exists, with the kernels they are shown on (claims P12, P13 and the graph)."""
+
+
+def variant_of(name: str) -> tuple[str, str]:
+    """(`base`, `blocked`) of `base+blocked`; the variant is empty where there is none."""
+    cell, _, variant = name.partition("+")
+    return cell, variant
+
+
+def control_plan(plan: Sequence[PlanEntry]) -> list[PlanEntry]:
+    """Entries of the controls, as far as the plan has their cell and kernels: a control needs its counterpart."""
+    here = {(entry.cell, entry.kernel) for entry in plan}
+    return [
+        PlanEntry(
+            cell=f"{CONTROL_CELL}+{variant}",
+            kernel=label,
+            stage=row_of(label).stage,
+            launch="serial",
+            table="fresh",
+            l2="asreset",
+            load="aot",
+        )
+        for variant, labels in CONTROLS
+        for label in labels
+        if (CONTROL_CELL, label) in here
+    ]
+
+
 def matrix_kernels(rows: Iterable[Kernel]) -> list[Kernel]:
     """Those of the rows that stand in the standard matrix."""
     return [row for row in rows if row.matrix and row.stage != "extract"]

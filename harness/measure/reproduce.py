@@ -248,13 +248,15 @@ def gpu_request(
     for entry in skipped:
         refusals.append(Note(what=f"{entry.kernel} is {entry.status}", why=entry.why))
     present = [row for row in rows if row.name in there]
-    chosen = chosen_cells(cells, quick)
+    rules = rules or (planning.QUICK if quick else planning.MATRIX)
+    plan = planning.make_plan(chosen_cells(cells, quick), present, rules)
     commit, dirty = probe.commit()
     return Request(
         study=study,
         station="gpu",
         devices=found.uuids,
-        plan=planning.make_plan(chosen, present, rules or (planning.QUICK if quick else planning.MATRIX)),
+        plan=plan,
+        controls=[] if quick or study != "matrix" else planning.control_plan(plan),
         passes=passes or (1 if quick else planning.PASSES),
         rounds=planning.QUICK_ROUNDS if quick else planning.ROUNDS,
         seed=planning.SEED,

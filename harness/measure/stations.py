@@ -35,7 +35,7 @@ class Rig(Protocol):
     size: int
     reduced: str | None
 
-    def batch(self, label: str, launch: str, table: str, l2: str) -> Batch: ...
+    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True) -> Batch: ...
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome: ...
     def close(self) -> None: ...
 
@@ -165,8 +165,8 @@ class GpuRig:
         )
         self.size = fits
 
-    def batch(self, label: str, launch: str, table: str, l2: str) -> Batch:
-        return self.cell.batch(self.station.kernels[label], launch, table, l2)
+    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True) -> Batch:
+        return self.cell.batch(self.station.kernels[label], launch, table, l2, graph)
 
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome:
         kernels = self.station.kernels
@@ -249,7 +249,7 @@ class HostRig:
         volume.counters["count"][0] = count
         volume.clear_voxels()
 
-    def batch(self, label: str, launch: str, table: str, l2: str) -> Batch:
+    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True) -> Batch:
         return HostBatch(self, label)
 
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome:

@@ -27,9 +27,11 @@ from harness.archive.schema import SAMPLES, PlanEntry
 from harness.archive.write import Journal
 from harness.device.reading import Reading
 from harness.errors import IrrError
+from harness.measure import controls
+from harness.measure.controls import surroundings, variant_cell
 from harness.measure.gating import Outcome, Subject, judge_cell, read_reference, reference_name, subjects
 from harness.measure.heartbeat import Heartbeat
-from harness.measure.plan import WARMUPS, blocked, shuffled
+from harness.measure.plan import BLOCKED, CONTROL_CELL, NO_GRAPH, WARMUPS, blocked, row_of, shuffled, variant_of
 from harness.measure.sampler import Batch, measure
 from harness.measure.stations import Rig, Station, make_station
 from harness.workload.cells import Cell, load_cells
@@ -56,8 +58,8 @@ class Orders(msgspec.Struct, kw_only=True):
         station: `gpu`, `host`, or FILE:CLASS. uuid: the device. pass_number: from 0.
         plan: every entry of the pass. done: cells that an earlier worker of this pass has finished.
         banned: [cell, kernel] that hung or broke the device.
-        order: `shuffled`, or `blocked` for the control.
-        gates: whether to judge before and after.
+        gates: whether to judge before and after; variants of a cell are never judged.
+        controls: take the controls' findings after the cells.
         parent: process id of the manager; the worker ends with it.
     """
 
@@ -76,8 +78,8 @@ class Orders(msgspec.Struct, kw_only=True):
     warmups: int = WARMUPS
     done: list[str] = []
     banned: list[tuple[str, str]] = []
-    order: str = "shuffled"
     gates: bool = True
+    controls: bool = False
     hold_ns: int | None = None
     deadlines: tuple[float, float, float] = (SETUP_S, GATE_S, BATCH_S)
     options: dict[str, Any] = {}
@@ -139,13 +141,14 @@ class GuardedRig:
 class CellRun:
     """One cell of a pass."""
 
-    def __init__(self, orders: Orders, cell: Cell, station: Station, heart: Heartbeat, telemetry: Telemetry) -> None:
-        self.orders, self.cell, self.station, self.heart, self.telemetry = orders, cell, station, heart, telemetry
-        self.entries = [
-            entry
-            for entry in orders.plan
-            if entry.cell == cell.name and (entry.cell, entry.kernel) not in {tuple(b) for b in orders.banned}
-        ]
+    def __init__(
+        self, orders: Orders, name: str, cell: Cell, station: Station, heart: Heartbeat, telemetry: Telemetry
+    ) -> None:
+        self.orders, self.station, self.heart, self.telemetry = orders, station, heart, telemetry
+        self.name, self.cell = name, variant_cell(cell, variant_of(name)[1])
+        self.variant = variant_of(name)[1]
+        banned = {tuple(pair) for pair in orders.banned}
+        self.entries = [e for e in orders.plan if e.cell == name and (e.cell, e.kernel) not in banned]
         self.late = 0
         self._reference: Reference | None = None
 
@@ -153,7 +156,7 @@ class CellRun:
         """Everything about the cell, as one journal record."""
         orders, cell = self.orders, self.cell
         setup_s = orders.deadlines[0]
-        self.heart.expect(setup_s, json.dumps([cell.name, "set-up", ""]))
+        self.heart.expect(setup_s, json.dumps([self.name, "set-up", ""]))
         began = time.perf_counter()
         rig = self.station.open(cell, orders.batch)
         gates: list[dict[str, Any]] = []
@@ -163,7 +166,8 @@ class CellRun:
             gates, failed = self._judge(rig, "before")
             ready = time.perf_counter()
             warmup = self._warm(batches)
-            samples = self._rounds(batches)
+            with surroundings(self.variant, orders.uuid, orders.build):
+                samples = self._rounds(batches)
             timed = time.perf_counter()
             more, failed_after = self._judge(rig, "after")
         finally:
@@ -175,7 +179,7 @@ class CellRun:
                 row["status"] = "failed"
         return {
             "event": "cell",
-            "cell": cell.name,
+            "cell": self.name,
             "size": rig.size,
             "reduced": rig.reduced,
             "late": self.late,
@@ -204,14 +208,15 @@ class CellRun:
 
     def _prepare(self, rig: Rig) -> dict[int, Batch]:
         """Every entry's batch: captured once, used in every round."""
+        graph = self.variant != NO_GRAPH
         return {
-            id(entry): self._guard(entry.kernel, lambda e=entry: rig.batch(e.kernel, e.launch, e.table, e.l2))
+            id(entry): self._guard(entry.kernel, lambda e=entry: rig.batch(e.kernel, e.launch, e.table, e.l2, graph))
             for entry in self.entries
         }
 
     def _judge(self, rig: Rig, when: str) -> tuple[list[dict[str, Any]], set[str]]:
         orders, cell = self.orders, self.cell
-        if not orders.gates:
+        if not orders.gates or self.variant:
             return [], set()
         gate_s = orders.deadlines[1]
         folder = Path(orders.references)
@@ -229,11 +234,13 @@ class CellRun:
             when=when,
             pass_number=orders.pass_number,
             device_uuid=str(self.station.facts["uuid"]),
-            beat=lambda what, suspect: self.heart.expect(gate_s, json.dumps([cell.name, what, suspect])),
+            beat=lambda what, suspect: self.heart.expect(gate_s, json.dumps([self.name, what, suspect])),
         )
 
     def _warm(self, batches: Mapping[int, Batch]) -> list[dict[str, Any]]:
         rows = []
+        if self.variant == BLOCKED:  # the ramp from idle clocks is what this control is about
+            return rows
         for number in range(self.orders.warmups):
             for position, entry in enumerate(self.entries):
                 rows.append(self._sample(batches, entry, number - self.orders.warmups, position))
@@ -243,7 +250,7 @@ class CellRun:
     def _rounds(self, batches: Mapping[int, Batch]) -> list[dict[str, Any]]:
         orders = self.orders
         rows = []
-        if orders.order == "blocked":
+        if self.variant == BLOCKED:
             for position, run in enumerate(blocked(self.entries, orders.rounds)):
                 rows += [self._sample(batches, entry, number, position) for number, entry in enumerate(run)]
             return rows
@@ -336,19 +343,39 @@ def run_pass(orders: Orders) -> None:
     per_round = orders.rounds + orders.warmups
     heart.total = sum(entry.cell in todo for entry in orders.plan) * per_round
     for name in todo:
-        run = CellRun(orders, cells[name], station, heart, telemetry)
+        run = CellRun(orders, name, cells[variant_of(name)[0]], station, heart, telemetry)
         if not run.entries:
             continue
         try:
             record = run.run()
+        except controls.ControlUnavailable as error:
+            journal.append({"event": "flag", "what": f"{name} did not run", "why": error.what})
+            continue
         except KernelFailed as error:
             journal.append({"event": "failed", "cell": error.cell, "kernel": error.kernel, "why": error.why})
             raise
         record["telemetry"], telemetry.rows = telemetry.rows, []
         journal.append(record)
+    if orders.controls:
+        heart.expect(orders.deadlines[0], json.dumps(["", "the controls", ""]))
+        journal.append({"event": "evidence", "evidence": _control_findings(orders, station)})
     heart.expect(orders.deadlines[0], json.dumps(["", "the end", ""]))
     journal.append({"event": "end", "ended_utc": utc_now(), "telemetry_reasons": telemetry.reasons})
     station.close()
+
+
+def _control_findings(orders: Orders, station: Station) -> list[dict[str, Any]]:
+    """The controls' findings; arms without a bounded kernel are tried in pools that are too small."""
+    cell = load_cells()[CONTROL_CELL]
+    folder = Path(orders.references)
+    wait_for(folder / reference_name(cell), orders.deadlines[0])
+    unbounded = [
+        (subject.arm, subject.allocate, subject.update)
+        for subject in subjects(orders.options.get("arms_kernels", []), station.place)
+        if not row_of(subject.allocate).bounded and not row_of(subject.update).bounded
+    ]
+    station.load([name for _, *pair in unbounded for name in pair])
+    return controls.findings(station, read_reference(cell, folder), unbounded)
 
 
 def die_with(parent: int) -> None:

@@ -145,7 +145,8 @@ def small_pools(report: Report, loaded: dict[str, LoadedKernel]) -> None:
             lost = int(missing.sum())
             if lost != reference.coords.shape[0] - pool or fused.dropped_points != exact or seconds > 5:
                 report.fault(
-                    f"{allocate} in a pool of {pool}: lost {lost}, dropped {fused.dropped_points} of {exact}, {seconds:.2f} s"
+                    f"{allocate} in a pool of {pool}: lost {lost}, dropped {fused.dropped_points} of {exact}, "
+                    f"{seconds:.2f} s"
                 )
             told.append(f"{allocate.split('/')[0]} {1e3 * seconds:.0f} ms")
         report.say(f"pool {pool}: loss exact; {', '.join(told)}")
@@ -164,8 +165,11 @@ def odd_inputs(report: Report, loaded: dict[str, LoadedKernel]) -> None:
     for name, points in cases.items():
         scene = Scene(points, np.full((len(points), 3), 128, np.uint8), np.array([0.05, 0.0, 0.0], np.float32))
         reference = evaluate(scene, config)
-        for allocate, update in ((PLAIN, UPDATE), ("rust-nvptx/allocate/plain", "rust-nvptx/update/plain"),
-                                 ("triton/allocate/while", "triton/update/while")):
+        for allocate, update in (
+            (PLAIN, UPDATE),
+            ("rust-nvptx/allocate/plain", "rust-nvptx/update/plain"),
+            ("triton/allocate/while", "triton/update/while"),
+        ):
             if allocate not in loaded or update not in loaded:
                 continue
             volume = GpuVolume(config)
@@ -186,7 +190,8 @@ def regimes(report: Report, gpu: Gpu, loaded: dict[str, LoadedKernel], cell: Cel
     report.say(f"{cell.name}: set up in {time.perf_counter() - began:.2f} s, {rig.built} blocks, batch {batch}")
     if rig.built != min(cell.blocks, cell.config.capacity):
         report.fault(f"{cell.name}: {rig.built} blocks built, {cell.blocks} expected")
-    matrix = [n for n in loaded if n in KERNELS and KERNELS[n].matrix and KERNELS[n].stage in ("allocate", "update", "floor")]
+    rows = {n: KERNELS[n] for n in loaded if n in KERNELS}
+    matrix = [n for n, row in rows.items() if row.matrix and row.stage in ("allocate", "update", "floor")]
     for name in matrix:
         told = []
         row = KERNELS[name]
@@ -210,9 +215,11 @@ def regimes(report: Report, gpu: Gpu, loaded: dict[str, LoadedKernel], cell: Cel
             label = {"serial": "", "concurrent": "conc "}[launch] + {"fresh": "", "filled": "filled "}[table]
             label += "flushed " if l2 == "flushed" else ""
             told.append(f"{label}{times[2]:.2f}" + (f" late {late}/5" if late else ""))
-            if last.counters is not None and not row.bounded:
-                if last.counters.blocks != rig.built or last.counters.dropped_points or last.counters.failed_inserts:
-                    report.fault(f"{name} {launch} {table}: counters {last.counters}, {rig.built} blocks built")
+            left = last.counters
+            if left is not None and not row.bounded:
+                right = left.blocks == rig.built and not left.dropped_points and not left.failed_inserts
+                if not right:
+                    report.fault(f"{name} {launch} {table}: counters {left}, {rig.built} blocks built")
             if last.mhz is None:
                 report.fault(f"{name} {launch} {table}: no SM clock from the stamps")
         report.say(f"{cell.name:10} {name:34} us: {'; '.join(told)}")

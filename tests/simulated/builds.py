@@ -1,4 +1,4 @@
-"""A build folder as a builder elsewhere would have left it, whose cubins name a host library instead of holding code."""
+"""A build folder as a builder elsewhere would have left it; its cubins name a host library instead of holding code."""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ class MemoryPointer:
 class ndarray:
     """A device array; its elements are poisoned when made, as memory from a pool is not zero."""
 
-    def __init__(self, shape: Any, dtype: Any = np.float32, memptr: MemoryPointer | None = None, _view: Any = None) -> None:
+    def __init__(
+        self, shape: Any, dtype: Any = np.float32, memptr: MemoryPointer | None = None, _view: Any = None
+    ) -> None:
         if _view is not None:
             self._a = _view
         elif memptr is None:
@@ -67,7 +69,9 @@ class ndarray:
 
     @property
     def data(self) -> MemoryPointer:
-        return MemoryPointer(self._a.reshape(-1).view(np.uint8)) if self._a.size else MemoryPointer(np.zeros(1, np.uint8))
+        return (
+            MemoryPointer(self._a.reshape(-1).view(np.uint8)) if self._a.size else MemoryPointer(np.zeros(1, np.uint8))
+        )
 
     def __len__(self) -> int:
         return len(self._a)
@@ -311,7 +315,13 @@ class Driver:
         camera = [float(number(key, "<f4")) if key in at else 0.0 for key in ("cx", "cy", "cz")]
         library = host_library(self.languages[function])
         code = library._launch(
-            entry.encode(), struct.ctypes.data, pointers[0], pointers[1], int(number("n", "<i4")), *camera, last,
+            entry.encode(),
+            struct.ctypes.data,
+            pointers[0],
+            pointers[1],
+            int(number("n", "<i4")),
+            *camera,
+            last,
             default_threads(),
         )
         assert code == 0, f"the host library has no {entry}"

@@ -1,0 +1,141 @@
+"""`reproduce` where there is no GPU: everything that needs none, under a banner that says so.
+
+The host's gates, the contraction study on the CPU, the host arms through the whole harness, a look at every archived
+result. The archive's study is `host`: nothing in it passes for a measurement of a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.archive.schema import Note, gate_record
+from harness.archive.verify import check_raw
+from harness.archive.write import SUMS
+from harness.environment import RESULTS
+from harness.errors import IrrError
+from harness.gates.result import GateResult
+from harness.gates.run import run_gates
+from harness.measure import reproduce as tasks
+
+BANNER = """\
+==================================================================================================
+ NO NVIDIA GPU HERE: nothing below is a GPU measurement.
+ What needs none runs: the host's gates, the contraction study on the CPU, the archived results.
+ In a container, give it the GPU: docker run --gpus all (with the NVIDIA container toolkit).
+==================================================================================================\
+"""
+
+GATED_CELLS = "pts-20k,plane-320k"
+FMA_SIZE, FMA_LIMIT = 4096, 500
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def reproduce_without_gpu(
+    *, quick: bool, passes: int | None, cells: str | None, arms: str | None, out: Path | None
+) -> Path:
+    """Everything that needs no GPU; the archive's path.
+
+    Raises:
+        IrrError: a gate failed. The archive stands by then, and says which.
+    """
+    say(BANNER)
+    flags = [Note(what="no GPU", why=f"{tasks.NO_GPU[0]}; {tasks.NO_GPU[1]}")]
+    gates, failed = host_gates()
+    evidence: list[dict[str, Any]] = []
+    if not quick:
+        found, images, why = contraction()
+        evidence += found
+        gates += images
+        if why:
+            flags.append(Note(what="the contraction study did not run", why=why))
+    flags += archived_results()
+    request = tasks.host_request(
+        passes=passes,
+        cells=cells,
+        arms=arms,
+        quick=quick,
+        command=["irr", *sys.argv[1:]],
+        flags=flags,
+        extra_gates=gates,
+        evidence=evidence,
+    )
+    if not request.plan:
+        raise IrrError(
+            "no host library can be built here, so nothing is left to run",
+            request.skipped[-1].why if request.skipped else None,
+        )
+    path = tasks.start(request, tasks.archive_path(out, "host"))
+    say(BANNER)
+    if failed:
+        raise IrrError(f"{len(failed)} gates failed: {failed[0].gate}: {failed[0].message}", f"archived in {path}")
+    return path
+
+
+def host_gates() -> tuple[list[dict[str, Any]], list[GateResult]]:
+    """(rows of gates.json, those that failed) of the host arms and of Triton's interpreter."""
+    results = run_gates(cells=GATED_CELLS, places=("host", "interpreter"), say=lambda cell: say(f"gates: {cell}"))
+    rows = [_row(result) for result in results]
+    passed = sum(result.ok for result in results)
+    skipped = sum(result.skipped is not None for result in results)
+    say(f"gates: {passed} passed, {sum(r.failed for r in results)} failed, {skipped} not run here")
+    return rows, [result for result in results if result.failed]
+
+
+def _row(result: GateResult) -> dict[str, Any]:
+    arm, _, cell = result.subject.partition(" on ")
+    place = "interpreter" if arm.endswith(" interpreted") else "host"
+    return msgspec.to_builtins(gate_record(result.to_json(), arm=arm, place=place, cell=cell))
+
+
+def contraction() -> tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]:
+    """(findings, gates, why it did not run) of the contraction study's CPU part."""
+    from harness.build.emulation import load_emulation
+    from harness.environment import ROOT
+    from harness.measure import fma
+
+    try:
+        emulation = load_emulation(ROOT / "build" / "host")
+    except IrrError as error:
+        say(f"contraction: not run: {error.what}")
+        return [], [], error.what
+    images = fma.emulate(emulation, FMA_SIZE, FMA_LIMIT, lambda line: say(f"contraction: {line}"))
+    document, gates = fma.compare_all(images, FMA_LIMIT, emulation)
+    found = [
+        {
+            "name": "fma.images",
+            "value": document,
+            "unit": "",
+            "how": f"emulation of every fusion pattern, {FMA_SIZE} x {FMA_SIZE}, {FMA_LIMIT} iterations",
+        },
+        *fma.evidence(emulation, images),
+    ]
+    rows = [msgspec.to_builtins(gate_record(gate.to_json(), arm=gate.subject, place="host", cell="")) for gate in gates]
+    return found, rows, None
+
+
+def archived_results(folder: Path = RESULTS) -> list[Note]:
+    """A note on every archived run: whole and untouched, or what is wrong with it."""
+    notes = []
+    for root in sorted(path for path in folder.iterdir() if (path / "raw").is_dir()) if folder.is_dir() else []:
+        if not (root / SUMS).exists():
+            notes.append(Note(what=f"archived {root.name}", why="incomplete: irr resume goes on with it"))
+            continue
+        _, problems = check_raw(root)
+        told = summary(problems)
+        notes.append(Note(what=f"archived {root.name}", why=told))
+        say(f"archived results: {root.name}: {told}")
+    return notes
+
+
+def summary(problems: Sequence[str]) -> str:
+    if not problems:
+        return "verified: every byte is what SHA256SUMS says"
+    return f"{len(problems)} problems: {problems[0]}"
