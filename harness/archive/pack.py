@@ -1,7 +1,7 @@
 """The publication bundle: archives with their description as one .tar.zst, the same bytes from the same archives.
 
 CITATION.cff, LICENSE, README.md    what this is, who to name, what may be done with it
-ro-crate-metadata.json              RO-Crate 1.1: every archive a data set, its run, its device
+ro-crate-metadata.json              RO-Crate 1.3: every archive a data set, its run, its device
 archives/NAME/                      each archive as it is: raw/, SHA256SUMS, derived/
 """
 
@@ -55,7 +55,7 @@ def crate(archives: Sequence[Archive]) -> dict[str, Any]:
     from rocrate.rocrate import ROCrate
 
     newest = max(archive.run.created_utc for archive in archives)
-    made = ROCrate()
+    made = ROCrate(version="1.3")
     made.name = "Archived runs of irr"
     made.description = (
         f"{len(archives)} archived runs of irr {__version__}: one hash-blocked TSDF fusion in CUDA C++, Rust and "

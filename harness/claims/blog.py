@@ -156,11 +156,14 @@ def jit_outside(view: View) -> Verdict:
     view.need_kernels(base, verdict="needs-gpu")
     found = {}
     for name, other in (("JIT", base), ("sm_80 PTX", f"{base}@sm80")):
-        here, there = view.table.select(other, "mandelbrot", JIT), view.table.select(base, "mandelbrot", SERIAL)
-        us = statistics.ratio_of(here, there)
+        us, cycles = (
+            statistics.ratio_of(
+                view.table.series(other, "mandelbrot", JIT, value), view.table.series(base, "mandelbrot", SERIAL, value)
+            )
+            for value in ("us", "cycles")
+        )
         if us is not None and len(us.passes) >= statistics.MIN_PASSES:
-            aa_floor = statistics.floor(view.table, "mandelbrot", "fma")
-            cycles = statistics.ratio_of(here, there, "cycles")
+            aa_floor = view.table.floor("mandelbrot", "fma")
             found[name] = Compared("mandelbrot", us, cycles, aa_floor, statistics.different(us, cycles, aa_floor))
     if len(found) < 2 or any(c.floor is None for c in found.values()):
         raise Open("undecided", "needs ahead-of-time, JIT and sm_80 PTX of one kernel beside an A/A control")

@@ -17,7 +17,7 @@ from harness.claims import statistics
 from harness.claims.evaluate import rounded, verdicts
 from harness.claims.paper import CUDA_ALLOCATE, CUDA_UPDATE
 from harness.claims.registry import View
-from harness.claims.statistics import PASS, Regime, Table
+from harness.claims.statistics import Table
 from harness.errors import IrrError, UsageError
 
 BASES = {"allocate": CUDA_ALLOCATE, "update": CUDA_UPDATE}
@@ -61,11 +61,6 @@ def pooled(archives: Sequence[Archive]) -> Table:
     return Table(pd.concat(parts, ignore_index=True))
 
 
-def _pass_medians(view: View, kernel: str, cell: str, regime: Regime) -> list[float]:
-    rows = view.table.select(kernel, cell, regime).dropna(subset=["us"])
-    return [statistics.median(group["us"].tolist()) for _, group in rows.groupby(PASS)]
-
-
 def _cells(a: View, b: View, times: bool) -> list[dict[str, Any]]:
     """Every kernel, cell and regime both archives have: time a/b and ratio to CUDA in each, and whether they differ.
 
@@ -76,11 +71,11 @@ def _cells(a: View, b: View, times: bool) -> list[dict[str, Any]]:
         for kernel in [k for k in a.table.kernels() if k in b.table.kernels() and "@twin" not in k]:
             stage = kernel.split("/")[1]
             for cell in [c for c in a.table.cells(kernel, regime) if c in b.table.cells(kernel, regime)]:
-                floors = [statistics.floor(view.table, cell, stage, regime) for view in (a, b)]
+                floors = [view.table.floor(cell, stage, regime) for view in (a, b)]
                 noise = None if None in floors else sum(f for f in floors if f is not None)
                 row: dict[str, Any] = {"kernel": kernel, "cell": cell, "regime": str(regime), "noise": noise}
                 if times:
-                    left, right = (_pass_medians(view, kernel, cell, regime) for view in (a, b))
+                    left, right = (list(view.table.medians(kernel, cell, regime).values()) for view in (a, b))
                     row |= {"a_us": statistics.median(left), "b_us": statistics.median(right)}
                     row["us"] = _judged(left, right, noise)
                 base = BASES.get(stage)

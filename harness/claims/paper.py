@@ -301,14 +301,15 @@ def filled_is_lookup(view: View) -> Verdict:
 def _between(view: View, kernel: str, cell: str) -> Compared | None:
     """One kernel's filled against its fresh, same pass and round; the floor is the larger of the two states'."""
     table = view.table
-    filled, fresh = table.select(kernel, cell, FILLED), table.select(kernel, cell, SERIAL)
-    us = statistics.ratio_of(filled, fresh)
+    us, cycles = (
+        statistics.ratio_of(table.series(kernel, cell, FILLED, value), table.series(kernel, cell, SERIAL, value))
+        for value in ("us", "cycles")
+    )
     if us is None:
         return None
     stage = kernel.split("/")[1]
-    floors = [statistics.floor(table, cell, stage, regime) for regime in (FILLED, SERIAL)]
+    floors = [table.floor(cell, stage, regime) for regime in (FILLED, SERIAL)]
     aa_floor = None if None in floors else max(f for f in floors if f is not None)
-    cycles = statistics.ratio_of(filled, fresh, "cycles")
     return Compared(cell, us, cycles, aa_floor, statistics.different(us, cycles, aa_floor))
 
 
@@ -322,18 +323,12 @@ def _between(view: View, kernel: str, cell: str) -> Compared | None:
 def blocked_order(view: View) -> Verdict:
     twin = f"{CUDA_ALLOCATE}@twin"
     view.need_kernels(CUDA_ALLOCATE, twin)
-    left, right = (view.table.select(k, "base+blocked").dropna(subset=["us"]) for k in (twin, CUDA_ALLOCATE))
-    aa_floor = statistics.floor(view.table, "base", "allocate")
-    if left.empty or right.empty or aa_floor is None:
-        raise Open("undecided", "needs base in blocked order (base+blocked) beside base in turns")
+    left, right = (view.table.medians(kernel, "base+blocked") for kernel in (twin, CUDA_ALLOCATE))
+    aa_floor = view.table.floor("base", "allocate")
     # In blocked order no round holds both, so the passes' medians are compared: that is the error the claim is about.
-    medians = [
-        statistics.median(group["us"].tolist()) / statistics.median(right.loc[_same(right, key), "us"].tolist())
-        for key, group in left.groupby(PASS)
-        if _same(right, key).any()
-    ]
-    if not medians:
-        raise Open("undecided", "no pass has both blocks")
+    medians = [left[key] / right[key] for key in left if key in right]
+    if not medians or aa_floor is None:
+        raise Open("undecided", "needs base in blocked order (base+blocked) beside base in turns")
     worst = max(medians, key=lambda value: abs(value - 1))
     clocks = view.table.rows.loc[view.table.rows["cell"] == "base+blocked", "sm_clock_mhz"].dropna()
     ramp = f", SM clock {clocks.min():.0f} to {clocks.max():.0f} MHz" if len(clocks) else ""
@@ -342,10 +337,6 @@ def blocked_order(view: View) -> Verdict:
     )
     verdict = "reproduced" if abs(worst - 1) > aa_floor else "differs"
     return Verdict(verdict, reason, worst, min(medians), max(medians), aa_floor)
-
-
-def _same(rows: Frame, key: tuple) -> Frame:
-    return (rows["pass"] == key[0]) & (rows["device_uuid"] == key[1])
 
 
 @claim(
@@ -584,10 +575,9 @@ class Total:
     allocate_share: float
 
 
-def _totals(view: View, allocate: str, update: str, cell: str) -> dict[tuple[int, str], float]:
+def _totals(view: View, allocate: str, update: str, cell: str) -> dict[tuple[str, int], float]:
     """allocate + update per pass, from the passes' medians."""
-    parts = [view.table.select(kernel, cell).dropna(subset=["us"]) for kernel in (allocate, update)]
-    medians = [{key: statistics.median(g["us"].tolist()) for key, g in rows.groupby(PASS)} for rows in parts]
+    medians = [view.table.medians(kernel, cell) for kernel in (allocate, update)]
     return {key: medians[0][key] + medians[1][key] for key in sorted(medians[0].keys() & medians[1].keys())}
 
 
@@ -789,7 +779,7 @@ def scratch_saturates(view: View) -> Verdict:
         raise Open(
             "undecided", f"needs four sizes of scratch on base{lanes}; has {', '.join(map(str, known)) or 'none'}"
         )
-    aa_floor = statistics.floor(view.table, "base", "allocate") or 0.0
+    aa_floor = view.table.floor("base", "allocate") or 0.0
     best = min(known.values())
     enough = min(size for size, us in known.items() if us <= best * (1 + max(0.02, aa_floor)))
     words = ", ".join(f"{size}: {us:.4g} us" for size, us in known.items())
@@ -904,7 +894,7 @@ HYPOTHESES = (
 )
 def eleven_causes(view: View) -> Verdict:
     kernel = view.rust("allocate")
-    aa_floor = statistics.floor(view.table, "base", "allocate")
+    aa_floor = view.table.floor("base", "allocate")
     if aa_floor is None:
         raise Open("undecided", "no A/A control on base")
     moved, ruled_out, rows = [], [], []
@@ -1297,7 +1287,7 @@ def comparability(view: View) -> Verdict:
             if not g.ok and _unmarked(timed, cell)
         ]
         gaps += [f"{cell} {stage} has no A/A floor" for stage in sorted(set(timed.loc[timed["cell"] == cell, "stage"]))
-                 if statistics.floor(view.table, cell, stage) is None]  # fmt: skip
+                 if view.table.floor(cell, stage) is None]  # fmt: skip
     several = timed.groupby("pass")["device_uuid"].nunique()
     known = {(p.number, p.device_uuid) for p in view.archive.run.passes}
     strangers = {(int(n), str(u)) for n, u in timed[PASS].drop_duplicates().to_numpy().tolist()} - known

@@ -210,14 +210,23 @@ class View:
                     "needs-toolchain" if kernel.startswith("rust-oxide/") else verdict, f"{kernel} was not timed"
                 )
 
+    @cached_property
+    def _compared(self) -> dict[tuple[str, str, str, Regime], Compared | None]:
+        return {}
+
     def compare(self, kernel: str, base: str, cell: str, regime: Regime = SERIAL) -> Compared | None:
         """kernel / base in one cell and regime with floor and difference; None where they share no round."""
+        key = (kernel, base, cell, regime)
+        if key not in self._compared:
+            self._compared[key] = self._compare(*key)
+        return self._compared[key]
+
+    def _compare(self, kernel: str, base: str, cell: str, regime: Regime) -> Compared | None:
         us = statistics.ratio(self.table, kernel, base, cell, regime)
         if us is None:
             return None
         cycles = statistics.ratio(self.table, kernel, base, cell, regime, "cycles")
-        stage = kernel.split("/")[1]
-        aa_floor = statistics.floor(self.table, cell, stage, regime)
+        aa_floor = self.table.floor(cell, kernel.split("/")[1], regime)
         reference = (
             statistics.reference(self.table, kernel, base, cell, regime.table) if regime.launch == "serial" else None
         )
@@ -267,10 +276,8 @@ class View:
 
     def median_us(self, kernel: str, cell: str, regime: Regime = SERIAL) -> float | None:
         """Median over passes of the passes' median time, microseconds a launch."""
-        rows = self.table.select(kernel, cell, regime).dropna(subset=["us"])
-        if rows.empty:
-            return None
-        return statistics.median([statistics.median(g["us"].tolist()) for _, g in rows.groupby(statistics.PASS)])
+        medians = list(self.table.medians(kernel, cell, regime).values())
+        return statistics.median(medians) if medians else None
 
     # ---- gates and counters
 

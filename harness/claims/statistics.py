@@ -17,7 +17,6 @@ import numpy as np
 from harness.archive.read import Frame
 
 PASS = ["pass", "device_uuid"]
-ROUND = [*PASS, "round"]
 CI_PASSES = 6
 """Passes from which on an interval is given; below, a bootstrap of three numbers only repeats their range."""
 CI_DRAWS = 2_000
@@ -126,8 +125,12 @@ def bootstrap(values: Sequence[float], strata: Sequence[str]) -> tuple[float, fl
     return float(medians[int(0.025 * CI_DRAWS)]), float(medians[int(0.975 * CI_DRAWS) - 1])
 
 
+Round = tuple[str, int, int]
+"""(device, pass, round): what two samples must share to stand in one ratio."""
+
+
 class Table:
-    """A samples table with its keys looked up once: a matrix has 10^5 rows and claims ask it 10^3 times."""
+    """A samples table with its keys looked up once: a matrix has 10^5 rows and claims ask it 10^4 times."""
 
     def __init__(self, samples: Frame) -> None:
         self.rows = samples
@@ -136,9 +139,10 @@ class Table:
         if len(samples):
             for key, group in samples.groupby(keys, sort=True):
                 self._groups[tuple(str(part) for part in key)] = group
-        self._stage = {
-            (str(k), str(c)): str(s) for k, c, s in samples[["kernel", "cell", "stage"]].drop_duplicates().values
-        }
+        rows = samples[["kernel", "cell", "stage"]].drop_duplicates()
+        self._stage = {(str(k), str(c)): str(s) for k, c, s in rows.to_numpy().tolist()}
+        self._series: dict[tuple[str, str, Regime, str], dict[Round, float]] = {}
+        self._floors: dict[tuple[str, str, Regime], float | None] = {}
 
     def select(self, kernel: str, cell: str, regime: Regime = SERIAL, status: tuple[str, ...] = ("ok",)) -> Frame:
         """Samples of one kernel in one cell and regime, of these statuses."""
@@ -147,11 +151,30 @@ class Table:
             return self.rows.iloc[:0]
         return group[group["status"].isin(status)]
 
+    def series(self, kernel: str, cell: str, regime: Regime = SERIAL, value: str = "us") -> dict[Round, float]:
+        """`us` or `cycles` of a kernel's ok samples by round. Cycles are the stamps', or time x clock where there are
+        none (us x MHz)."""
+        key = (kernel, cell, regime, value)
+        if key not in self._series:
+            rows = self.select(kernel, cell, regime)
+            numbers = rows["us"] if value == "us" else rows["cycles"].fillna(rows["us"] * rows["sm_clock_mhz"])
+            columns = (rows["device_uuid"], rows["pass"], rows["round"], numbers)
+            found = zip(*(column.tolist() for column in columns), strict=True)
+            self._series[key] = {(device, n, turn): number for device, n, turn, number in found if number > 0}
+        return self._series[key]
+
+    def medians(self, kernel: str, cell: str, regime: Regime = SERIAL) -> dict[tuple[str, int], float]:
+        """Median time of each pass, by (device, pass)."""
+        passes: dict[tuple[str, int], list[float]] = {}
+        for (device, n, _), us in self.series(kernel, cell, regime).items():
+            passes.setdefault((device, n), []).append(us)
+        return {key: median(values) for key, values in sorted(passes.items())}
+
     def cells(self, kernel: str, regime: Regime = SERIAL) -> list[str]:
         """Cells in which the kernel has an ok sample in this regime, sorted."""
         wanted = (regime.launch, regime.table, regime.l2, regime.load)
         found = [key[1] for key in self._groups if key[0] == kernel and key[2:] == wanted]
-        return sorted(cell for cell in found if len(self.select(kernel, cell, regime)))
+        return sorted(cell for cell in found if self.series(kernel, cell, regime))
 
     def kernels(self, stage: str | None = None, cell: str | None = None) -> list[str]:
         """Kernels that were sampled, sorted."""
@@ -161,34 +184,36 @@ class Table:
         """Regimes that were sampled, sorted."""
         return sorted({Regime(*key[2:]) for key in self._groups}, key=str)
 
+    def floor(self, cell: str, stage: str, regime: Regime = SERIAL) -> float | None:
+        """The A/A floor: the largest |median ratio - 1| over passes of any twin of this stage; None without a twin."""
+        key = (cell, stage, regime)
+        if key not in self._floors:
+            twins = [kernel for kernel in self.kernels(stage, cell) if kernel.endswith("@twin")]
+            pairs = [ratio(self, twin, twin.removesuffix("@twin"), cell, regime) for twin in twins]
+            found = [abs(value - 1) for pair in pairs if pair is not None for value in pair.passes]
+            self._floors[key] = max(found) if found else None
+        return self._floors[key]
 
-def _cycles(rows: Frame) -> Frame:
-    """SM cycles per launch: the stamps, or time x clock where there are none (us x MHz)."""
-    return rows["cycles"].fillna(rows["us"] * rows["sm_clock_mhz"])
 
-
-def ratio_of(numerator: Frame, denominator: Frame, value: str = "us") -> Ratio | None:
-    """Ratio of two selections, paired within pass and round; None where no round has both."""
-    left, right = numerator, denominator
-    if value == "cycles":
-        left, right = left.assign(cycles=_cycles(left)), right.assign(cycles=_cycles(right))
-    left = left[[*ROUND, value]].dropna()
-    right = right[[*ROUND, value]].dropna()
-    pairs = left.merge(right, on=ROUND, suffixes=("_a", "_b"))
-    pairs = pairs[pairs[f"{value}_b"] > 0]
-    if pairs.empty:
+def ratio_of(numerator: dict[Round, float], denominator: dict[Round, float]) -> Ratio | None:
+    """Ratio of two series, paired within pass and round; None where no round has both."""
+    passes: dict[tuple[str, int], list[float]] = {}
+    for key in sorted(numerator.keys() & denominator.keys()):
+        passes.setdefault(key[:2], []).append(numerator[key] / denominator[key])
+    if not passes:
         return None
-    pairs = pairs.assign(ratio=pairs[f"{value}_a"] / pairs[f"{value}_b"])
-    passes, devices = [], []
-    for (_, device), group in pairs.sort_values(["device_uuid", "pass"]).groupby(["pass", "device_uuid"]):
-        passes.append(median(group["ratio"].tolist()))
-        devices.append(str(device))
-    return Ratio(tuple(passes), tuple(devices), len(pairs), int((pairs["ratio"] < 1).sum()))
+    ratios = [value for values in passes.values() for value in values]
+    return Ratio(
+        tuple(median(values) for values in passes.values()),
+        tuple(device for device, _ in passes),
+        len(ratios),
+        sum(value < 1 for value in ratios),
+    )
 
 
 def ratio(table: Table, kernel: str, base: str, cell: str, regime: Regime = SERIAL, value: str = "us") -> Ratio | None:
     """How much slower `kernel` is than `base` in one cell and regime."""
-    return ratio_of(table.select(kernel, cell, regime), table.select(base, cell, regime), value)
+    return ratio_of(table.series(kernel, cell, regime, value), table.series(base, cell, regime, value))
 
 
 def reference(table: Table, kernel: str, base: str, cell: str, state: str = "fresh") -> Ratio | None:
@@ -197,19 +222,7 @@ def reference(table: Table, kernel: str, base: str, cell: str, state: str = "fre
     It stands for what paper/reference_regime.md describes; it is no sampled regime and not the paper's host loop.
     """
     serial, concurrent = Regime(table=state), Regime(launch="concurrent", table=state)
-    return ratio_of(table.select(kernel, cell, serial), table.select(base, cell, concurrent))
-
-
-def floor(table: Table, cell: str, stage: str, regime: Regime = SERIAL) -> float | None:
-    """The A/A floor: the largest |median ratio - 1| over passes of any twin of this stage; None without a twin."""
-    found: list[float] = []
-    for twin in table.kernels(stage, cell):
-        if not twin.endswith("@twin"):
-            continue
-        pair = ratio(table, twin, twin.removesuffix("@twin"), cell, regime)
-        if pair is not None:
-            found.append(max(abs(value - 1) for value in pair.passes))
-    return max(found) if found else None
+    return ratio_of(table.series(kernel, cell, serial), table.series(base, cell, concurrent))
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,15 @@ def locked_packages() -> bool:
     """Whether the packages that make pages and figures are the ones of the lock."""
     if not LOCK.is_file():
         return False
-    lines = LOCK.read_text(encoding="utf-8").splitlines()
-    matches = [re.match(r"([a-z0-9-]+)==([^ ;\\]+)", line) for line in lines]
-    pinned = {match[1]: match[2] for match in matches if match is not None}
-    for package in PACKAGES:
-        try:
-            if metadata.version(package) != pinned.get(package):
-                return False
-        except metadata.PackageNotFoundError:
-            return False
-    return True
+    pinned: dict[str, set[str]] = {}
+    for line in LOCK.read_text(encoding="utf-8").splitlines():
+        match = re.match(r"([a-z0-9-]+)==([^ ;\\]+)", line)
+        if match is not None:  # one package may have a version per Python
+            pinned.setdefault(match[1], set()).add(match[2])
+    try:
+        return all(metadata.version(package) in pinned.get(package, ()) for package in PACKAGES)
+    except metadata.PackageNotFoundError:
+        return False
 
 
 COUNTED = (

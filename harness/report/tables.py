@@ -374,7 +374,7 @@ def _cell_row(view: View, kernel: str, cell: str, regime: statistics.Regime) -> 
         row |= {f"p{percent}": statistics.percentile(values, percent) for percent in (50, 95, 99)}
         row["drift"] = statistics.drift(timed)
     stage = kernel.split("/")[1]
-    row["floor"] = statistics.floor(view.table, cell, stage, regime)
+    row["floor"] = view.table.floor(cell, stage, regime)
     base = BASES.get(stage)
     compared = view.compare(kernel, base, cell, regime) if base is not None and kernel != base else None
     if compared is not None:
