@@ -319,7 +319,13 @@ def run_pass(orders: Orders) -> None:
     journal = Journal(Path(orders.journal))
     heart = Heartbeat(Path(orders.heartbeat))
     heart.expect(orders.deadlines[0], json.dumps(["", "the device's start", ""]))
-    spec = {**orders.options, "station": orders.station, "uuid": orders.uuid, "build": orders.build}
+    spec = {
+        **orders.options,
+        "station": orders.station,
+        "uuid": orders.uuid,
+        "build": orders.build,
+        "pass_number": orders.pass_number,
+    }
     if orders.hold_ns is not None:
         spec["hold_ns"] = orders.hold_ns
     station = make_station(spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,3 +19,87 @@ def SimulatedGpu(spec: Mapping[str, Any]) -> Any:
     from harness.measure.stations import GpuStation
 
     return GpuStation(spec)
+
+
+class Scripted:
+    """A device that does what the orders' options say: hang, fail, lose, throttle, or just take its time.
+
+    Options: `hang` and `fail`: [cell, kernel]; `crash`: a cell; `lossy`: a kernel; `batch_s`: seconds a batch;
+    `clock`: MHz by pass; `throttle`: mask.
+    """
+
+    place = "gpu"
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self.spec = spec
+        self.facts = {
+            "uuid": spec["uuid"],
+            "name": "Scripted",
+            "arch": 90,
+            "sm_clock_max_mhz": 1410,
+            "nulls": {"vbios": "scripted"},
+        }
+        self.run_on = {"driver": "1.0", "driver_cuda": "13.0"}
+
+    def load(self, labels: Any) -> None:
+        pass
+
+    def telemetry(self) -> Any:
+        from harness.device.nvml import TELEMETRY, Values
+
+        clocks = self.spec.get("clock", 1410)
+        if isinstance(clocks, list):
+            clocks = clocks[int(self.spec["pass_number"])]
+        known = {"sm_clock_mhz": clocks, "temperature_c": 40, "throttle": int(self.spec.get("throttle", 0))}
+        absent = [q.key for q in TELEMETRY if q.key not in known]
+        return Values({**known, **dict.fromkeys(absent)}, dict.fromkeys(absent, "scripted"))
+
+    def open(self, cell: Any, size: int) -> Any:
+        if self.spec.get("crash") == cell.name:
+            raise SystemExit(9)
+        return ScriptedRig(self.spec, cell, size)
+
+    def close(self) -> None:
+        pass
+
+
+class ScriptedRig:
+    def __init__(self, spec: Mapping[str, Any], cell: Any, size: int) -> None:
+        self.spec, self.cell = spec, cell
+        self.size = min(size, int(spec.get("fits", size)))
+        self.reduced = None if self.size == size else "scripted: little memory"
+
+    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True) -> Any:
+        return ScriptedBatch(self, label)
+
+    def outcome(self, *_: Any) -> Any:
+        raise AssertionError("no gates in these tests")
+
+    def close(self) -> None:
+        pass
+
+
+class ScriptedBatch:
+    flushed = False
+
+    def __init__(self, rig: ScriptedRig, label: str) -> None:
+        self.rig, self.label, self.launches = rig, label, rig.size
+
+    def reset(self) -> None:
+        pass
+
+    flush = stamp = start = stop = stamp_again = reset
+
+    def launch(self) -> None:
+        spec, here = self.rig.spec, [self.rig.cell.name, self.label]
+        if spec.get("fail") == here:
+            from harness.device.driver import DriverError
+
+            raise DriverError("cuLaunchKernel", 700, "an illegal memory access was encountered (700)")
+        time.sleep(3600 if spec.get("hang") == here else float(spec.get("batch_s", 0.001)))
+
+    def collect(self) -> Any:
+        from harness.device.reading import Counters, Reading
+
+        lost = 5 if self.rig.spec.get("lossy") == self.label else 0
+        return Reading(1.5, 1410.0, Counters(self.rig.cell.blocks - lost, lost, 0))
