@@ -91,7 +91,16 @@ def test_manifest_file_and_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{", '{"schema": 99}', '{"schema": 1}', a_manifest().to_json().replace('"arch"', '"arhc"')],
+    [
+        "",
+        "[]",
+        "{",
+        '{"schema": 99}',
+        '{"schema": 1}',
+        a_manifest().to_json().replace('"arch"', '"arhc"'),
+        a_manifest(status="fine").to_json(),
+        a_manifest().to_json().replace('"flavour": ""', '"flavour": "sour"'),
+    ],
 )
 def test_what_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(IrrError, match=r"here: "):
@@ -399,6 +408,9 @@ def test_archived_ptx_gives_the_same_machine_code(tmp_path: Path, monkeypatch: p
     dataclasses.replace(manifest, ptxas=manifest.ptxas | {"version": "12.0.1"}).save(path)
     outcome = provenance.check_builds(tmp_path)
     assert (outcome.same, outcome.different) == (1, []) and "12.0.1" in outcome.untried[0]
+    # A word of the archive's that has no business in a command.
+    dataclasses.replace(manifest, ptxas=manifest.ptxas | {"target": "sm_90 -o /etc/passwd"}).save(path)
+    assert "names no target" in provenance.check_builds(tmp_path).different[0]
     # No ptxas at all.
     monkeypatch.setattr(provenance, "find_toolkit", _no_toolkit)
     assert provenance.check_builds(tmp_path).same == 0
@@ -538,7 +550,9 @@ def test_a_file_that_is_compiled_but_not_hashed_fails_the_build(
 def test_what_is_chosen() -> None:
     default = {kernel.name for kernel in build.chosen_kernels(None)}
     slow = {kernel.name for kernel in KERNELS.values() if kernel.slow_build}
-    assert default == KERNELS.keys() - slow
+    studies = {kernel.name for kernel in KERNELS.values() if not kernel.matrix and kernel.stage not in ("floor", "fma")}
+    assert studies and default == KERNELS.keys() - slow - studies
+    assert {kernel.name for kernel in build.chosen_kernels("*")} == KERNELS.keys() - slow
     for name in slow:
         assert [kernel.name for kernel in build.chosen_kernels(name)] == [name]
     with pytest.raises(UsageError, match="nonsense"):
@@ -546,6 +560,7 @@ def test_what_is_chosen() -> None:
     assert flavours(ALLOCATE) == ("", "fma")
     assert flavours(KERNELS["triton/update/while"]) == ("", "fma", "bundled")
     assert flavours(KERNELS["cuda/floor/null"]) == ("",)
+    assert flavours(KERNELS["cuda/fma/mandelbrot-default-b256"]) == ("", "nofmad")
 
 
 def test_every_language_has_its_emitter() -> None:

@@ -27,6 +27,10 @@ _UNKNOWN = re.compile(
 )
 
 
+PTXAS_SECONDS = 1800
+"""A bound of 32 probes, unrolled, takes minutes; nothing comes near this."""
+
+
 @dataclass(frozen=True)
 class Assembled:
     """One kernel's cubin and what is known of it.
@@ -163,7 +167,10 @@ def run_ptxas(ptx: str, gpu: str, contract: bool, ptxas: Path) -> tuple[bytes, s
                 text=True,
                 errors="replace",
                 check=False,
+                timeout=PTXAS_SECONDS,
             )
+        except subprocess.TimeoutExpired:
+            raise IrrError(f"ptxas at {ptxas}, {gpu}: not done after {PTXAS_SECONDS} s") from None
         except OSError as error:
             raise ToolMissing(
                 f"ptxas at {ptxas} does not run ({error.strerror})", "./irr setup brings the pinned one"
@@ -266,14 +273,16 @@ def reassemble(ptx: str, manifest: Manifest, ptxas: Path) -> Reassembly:
         return Reassembly(None, f"{manifest.name}: {manifest.status}, nothing was built")
     if sha256(ptx.encode()) != manifest.ptx_sha256:
         return Reassembly(False, f"{manifest.name}: the PTX is not the one that the manifest names")
+    made_by, gpu = manifest.ptxas.get("version"), str(manifest.ptxas.get("target"))
+    # An archive is untrusted, and this word goes into a command.
+    if re.fullmatch(r"sm_\d{2,3}[af]?", gpu) is None:
+        return Reassembly(False, f"{manifest.name}: the manifest names no target for ptxas")
     try:
-        if manifest.ptxas["name"] == "bundled":
+        if manifest.ptxas.get("name") == "bundled":
             ptxas = bundled_ptxas(manifest.arch)
-        if version(ptxas) != manifest.ptxas["version"]:
-            return Reassembly(
-                None, f"{manifest.name}: made by ptxas {manifest.ptxas['version']}, here is {version(ptxas)}"
-            )
-        cubin, _ = run_ptxas(ptx, manifest.ptxas["target"], manifest.contract, ptxas)
+        if version(ptxas) != made_by:
+            return Reassembly(None, f"{manifest.name}: made by ptxas {made_by}, here is {version(ptxas)}")
+        cubin, _ = run_ptxas(ptx, gpu, "-fmad=false" not in manifest.ptxas.get("flags", []), ptxas)
         found = sha256(cubin_reader.code(cubin, manifest.entry))
     except (ToolMissing, ToolUnsupported) as error:
         return Reassembly(None, f"{manifest.name}: {error.what}")

@@ -11,14 +11,16 @@ third of it.
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import importlib.metadata
 import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from harness.build import abi, assemble, cargo, oxide, triton_aot
 from harness.build.kernels import ARCHITECTURES, ARMS, Kernel, select_kernels
 from harness.build.manifest import (
+    FLAVOURS,
     SCHEMA,
     Emitted,
     Manifest,
@@ -74,18 +77,25 @@ class Language:
     Attributes:
         emitter: module with `emit(kernel, arch, contract, work)`.
         identity: version of its compiler, cheap; `missing` where there is none.
+        helpers: further modules whose text decides what is built.
         together: kernels of all architectures in one job, because they share something that is made once.
     """
 
     emitter: str
     identity: Callable[[], str]
     together: bool = False
+    helpers: tuple[str, ...] = ()
+
+    def files(self) -> list[Path]:
+        """Files of the emitter and its helpers; an emitter that is not there is left out."""
+        paths = [ROOT / (name.replace(".", "/") + ".py") for name in (self.emitter, *self.helpers)]
+        return [path for path in paths if path.is_file()]
 
 
 LANGUAGES: dict[str, Language] = {
     "cuda": Language("harness.build.nvcc", lambda: ""),  # its version is the toolkit's, which is in every key
     "rust-nvptx": Language("harness.build.cargo", _rust_identity, together=True),
-    "rust-oxide": Language("harness.build.cargo", oxide.identity, together=True),
+    "rust-oxide": Language("harness.build.cargo", oxide.identity, together=True, helpers=("harness.build.oxide",)),
     "triton": Language("harness.build.triton_aot", _triton_identity),
 }
 """Language -> emitter, the only place that knows."""
@@ -96,7 +106,7 @@ LANGUAGES: dict[str, Language] = {
 
 @dataclass(frozen=True)
 class Job:
-    """One cubin to be: a row, an architecture, and a flavour: "", `fma` or `bundled`."""
+    """One cubin to be: a row, an architecture, and a flavour (manifest.FLAVOURS)."""
 
     kernel: Kernel
     arch: int
@@ -107,8 +117,12 @@ class Job:
         return self.kernel.contract or self.flavour == "fma"
 
     @property
+    def ptxas_contracts(self) -> bool:
+        return self.contract and self.flavour != "nofmad"
+
+    @property
     def name(self) -> str:
-        return self.kernel.name + {"": "", "fma": "/fma", "bundled": "@bundled"}[self.flavour]
+        return self.kernel.name + FLAVOURS[self.flavour]
 
     @property
     def id(self) -> str:
@@ -125,13 +139,16 @@ class Job:
 
 def flavours(kernel: Kernel) -> tuple[str, ...]:
     """The builds of a row: itself, and its controls."""
+    if kernel.stage == "fma" and kernel.contract and kernel.threads == 256:
+        return ("", "nofmad")
     if kernel.stage not in ("allocate", "update") or kernel.slow_build or not kernel.matrix:
         return ("",)
     return ("", "fma", "bundled") if kernel.language == "triton" else ("", "fma")
 
 
 def chosen_kernels(arms: str | None) -> list[Kernel]:
-    """Rows of a build: the matrix, the floors and the contraction study, or those that `arms` names (`*`: the other studies' too).
+    """Rows of a build: the matrix, the floors and the contraction study, or those that `arms` names (`*`: of the other
+    studies too).
     A slow one is taken only if it is named in full or belongs to an arm that is named.
 
     Raises:
@@ -139,7 +156,8 @@ def chosen_kernels(arms: str | None) -> list[Kernel]:
     """
     kernels = select_kernels(arms)
     if arms is None:
-        return [kernel for kernel in kernels if (kernel.matrix or kernel.stage in ("floor", "fma")) and not kernel.slow_build]
+        standard = [kernel for kernel in kernels if kernel.matrix or kernel.stage in ("floor", "fma")]
+        return [kernel for kernel in standard if not kernel.slow_build]
     parts = {part.strip() for part in (arms or "").split(",")}
     asked = parts | {name for part in parts & ARMS.keys() for name in (ARMS[part].allocate, ARMS[part].update) if name}
     return [kernel for kernel in kernels if not kernel.slow_build or kernel.name in asked]
@@ -154,17 +172,11 @@ def plan(kernels: Iterable[Kernel], archs: Iterable[int]) -> list[Job]:
 # --- one job ----------------------------------------------------------------------------------------------------------
 
 
-def _emitter_file(language: Language) -> Path | None:
-    path = ROOT / (language.emitter.replace(".", "/") + ".py")
-    return path if path.is_file() else None
-
-
 def cache_key(job: Job, source_hash: str, toolkit: Toolkit | None) -> str:
     """Hash of all that goes into a kernel: sources, architecture, flavour, builder and tools."""
     language = LANGUAGES[job.kernel.language]
-    emitter = _emitter_file(language)
     # The builder's own text stands for the flags, so that a changed flag cannot be forgotten here.
-    builder = [file_hash(ROOT / "harness/build/assemble.py"), *([] if emitter is None else [file_hash(emitter)])]
+    builder = [file_hash(path) for path in (ROOT / "harness/build/assemble.py", *language.files())]
     tools = [language.identity()]
     if toolkit is not None:
         try:
@@ -256,8 +268,6 @@ def _assembler(job: Job, toolkit: Toolkit) -> assemble.Assembler:
 
 def _emit(job: Job, work: Path) -> Emitted:
     language = LANGUAGES[job.kernel.language]
-    if _emitter_file(language) is None:
-        raise ToolMissing(f"this irr has no builder for {job.kernel.language}")
     options = {"bundled": True} if job.flavour == "bundled" else {}
     return importlib.import_module(language.emitter).emit(job.kernel, job.arch, job.contract, work, **options)
 
@@ -286,7 +296,7 @@ def build_one(job: Job, source_hash: str, key: str, build: Path, toolkit: Toolki
         counts = assemble.count_ptx(emitted.ptx, emitted.entry)
         check_ptx(job, emitted.ptx, counts)
         made = assemble.assemble(
-            emitted.ptx, emitted.entry, job.arch, job.contract, _assembler(job, toolkit), toolkit.nvdisasm
+            emitted.ptx, emitted.entry, job.arch, job.ptxas_contracts, _assembler(job, toolkit), toolkit.nvdisasm
         )
         expected = abi.expected_parameters(kernel, emitted.volume, emitted.trailing_nulls)
         parameters = abi.name_parameters(kernel, made.parameters, expected)
@@ -420,6 +430,25 @@ def build_all(
         IrrError: a kernel failed to build or to pass its checks; or what was asked for by name, or all, needs a tool
             that is missing. Everything else has been built before.
     """
+    with _alone(build, quiet):
+        return _build_all(archs, arms, build, workers, quiet)
+
+
+@contextmanager
+def _alone(build: Path, quiet: bool) -> Iterator[None]:
+    """One build of a folder at a time: the second finds what the first made."""
+    build.mkdir(parents=True, exist_ok=True)
+    with (build / ".lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if not quiet:
+                print("irr: another build is running; waiting for it", file=sys.stderr, flush=True)
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _build_all(archs: Sequence[int] | None, arms: str | None, build: Path, workers: int, quiet: bool) -> Report:
     started = time.monotonic()
     archs = list(dict.fromkeys(archs)) if archs else list(ARCHITECTURES)
     jobs = plan(chosen_kernels(arms), archs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.errors import UsageError
 
@@ -92,6 +93,7 @@ class Kernel:
 PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
     "allocate": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
     "update": (("points", 8), ("colors", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
+    "integrate": (("points", 8), ("colors", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
     "extract": (("vertices", 8), ("colors", 8), ("n", 4), ("triangles", 8)),
     "floor": (("points", 8), ("n", 4), ("cx", 4), ("cy", 4), ("cz", 4)),
     "floor/atomics": (("offsets", 8), ("n", 4)),
@@ -112,6 +114,44 @@ def _rows() -> list[Kernel]:
         Kernel("cuda/floor/atomics", "cuda/probes/atomics.cu", "floor_atomics", host=True),
         Kernel("cuda/floor/record", "cuda/probes/record.cu", "record_offsets", host=True, matrix=False),
     ]
+
+
+CUDA_BLOCKS = (64, 128, 512)
+"""Threads a block swept beside 256, which the paper's kernels have: the source is the same."""
+
+
+def _cuda_study_rows() -> list[Kernel]:
+    """CUDA's variants of the attribution study, each named for what it changes: `ray` asks no block twice along a ray,
+    `warp` lets one lane a warp insert a block, `run` one lane for a run of neighbours, `packed` is the voxel layout;
+    `integrate` is allocate and update in one pass. None but plain waits for an index that it does not use."""
+    folder = "cuda/variants"
+    study: dict[str, Any] = {"matrix": False}
+    packed: dict[str, Any] = {"matrix": False, "voxels": "packed", "min_arch": 90}
+    rows = [
+        Kernel("cuda/allocate/ray", f"{folder}/allocate_ray.cu", "allocate_ray", host=True, **study),
+        Kernel("cuda/allocate/warp", f"{folder}/allocate_warp.cu", "allocate_warp", **study),
+        Kernel("cuda/allocate/ray-warp", f"{folder}/allocate_ray_warp.cu", "allocate_ray_warp", **study),
+        Kernel("cuda/allocate/ray-run", f"{folder}/allocate_ray_run.cu", "allocate_ray_run", **study),
+        Kernel("cuda/update/ray", f"{folder}/update_ray.cu", "update_ray", host=True, **study),
+        Kernel("cuda/update/run", f"{folder}/update_run.cu", "update_run", **study),
+        Kernel("cuda/update/packed", f"{folder}/update_packed.cu", "update_packed", **packed),
+        Kernel("cuda/update/packed-ray", f"{folder}/update_packed_ray.cu", "update_packed_ray", **packed),
+        Kernel("cuda/update/packed-run", f"{folder}/update_packed_run.cu", "update_packed_run", **packed),
+        Kernel("cuda/integrate/ray", f"{folder}/integrate.cu", "integrate", waits=True, host=True, **study),
+        Kernel("cuda/integrate/packed", f"{folder}/integrate_packed.cu", "integrate_packed", waits=True, **packed),
+        Kernel(
+            "cuda/integrate/packed-run",
+            f"{folder}/integrate_packed_run.cu",
+            "integrate_packed_run",
+            waits=True,
+            **packed,
+        ),
+    ]
+    for block in CUDA_BLOCKS:
+        size: dict[str, Any] = {"threads": block, "points": block, "matrix": False}
+        rows.append(Kernel(f"cuda/allocate/plain-b{block}", "cuda/allocate.cu", "allocate", waits=True, **size))
+        rows.append(Kernel(f"cuda/update/plain-b{block}", "cuda/update.cu", "update", **size))
+    return rows
 
 
 def _triton_rows() -> list[Kernel]:
@@ -138,10 +178,21 @@ def _triton_rows() -> list[Kernel]:
 FMA_BLOCKS = (128, 256, 512)
 """Threads a block in the contraction study: the block size moved the blog's gap (B5)."""
 
+FUSED_BY_HAND = "mandelbrot-oxide"
+"""Fuses by explicit operations, so there is nothing to switch off."""
+
 # language -> (source, {program: entry}); `mandelbrot-u32` is C++ with Rust's unsigned integers, the variable that the
 # blog left open (B14).
 FMA_SOURCES: dict[str, tuple[str, dict[str, str]]] = {
-    "cuda": ("cuda/fma/study.cu", {"saxpy": "saxpy", "mandelbrot": "mandelbrot", "mandelbrot-u32": "mandelbrot_u32"}),
+    "cuda": (
+        "cuda/fma/study.cu",
+        {
+            "saxpy": "saxpy",
+            "mandelbrot": "mandelbrot",
+            "mandelbrot-u32": "mandelbrot_u32",
+            FUSED_BY_HAND: "mandelbrot_oxide",
+        },
+    ),
     "rust-nvptx": ("rust/nvptx/src/fma.rs", {"saxpy": "saxpy", "mandelbrot": "mandelbrot"}),
     "rust-oxide": ("rust/oxide/src/lib.rs", {"saxpy": "saxpy", "mandelbrot": "mandelbrot"}),
     "triton": ("triton/fma/study.py", {"saxpy": "saxpy", "mandelbrot": "mandelbrot"}),
@@ -162,7 +213,7 @@ def _fma_rows() -> list[Kernel]:
         )
         for language, (source, programs) in FMA_SOURCES.items()
         for program, entry in programs.items()
-        for contract in (True, False)
+        for contract in ((True,) if program == FUSED_BY_HAND else (True, False))
         for block in FMA_BLOCKS
     ]
 
@@ -227,7 +278,15 @@ def _rust_rows() -> list[Kernel]:
 
 
 KERNELS: dict[str, Kernel] = {
-    kernel.name: kernel for kernel in (*_rows(), *_rust_rows(), *_triton_rows(), *_triton_study_rows(), *_fma_rows())
+    kernel.name: kernel
+    for kernel in (
+        *_rows(),
+        *_cuda_study_rows(),
+        *_rust_rows(),
+        *_triton_rows(),
+        *_triton_study_rows(),
+        *_fma_rows(),
+    )
 }
 
 
@@ -252,6 +311,7 @@ ARMS: dict[str, Arm] = {
         Arm("open3d", None, None, "library"),
         Arm("cpu", "cuda/allocate/plain", "cuda/update/plain", "host"),
         Arm("cuda", "cuda/allocate/plain", "cuda/update/plain"),
+        Arm("cuda-packed", "cuda/allocate/plain", "cuda/update/packed"),
         Arm("rust-cpu", "rust-nvptx/allocate/plain", "rust-nvptx/update/plain", "host"),
         Arm("rust-nvptx", "rust-nvptx/allocate/plain", "rust-nvptx/update/plain"),
         Arm("rust-oxide", "rust-oxide/allocate/plain", "rust-oxide/update/plain"),

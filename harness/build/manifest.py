@@ -38,6 +38,10 @@ from harness.errors import IrrError
 
 SCHEMA = 1
 
+FLAVOURS = {"": "", "fma": "/fma", "bundled": "@bundled", "nofmad": "@nofmad"}
+"""How a row was built -> what its samples' names end in: as the row says; by the compiler's default contraction; by
+Triton's own ptxas; default PTX through a ptxas that may not contract (B19)."""
+
 STATUSES = ("ok", "needs-toolchain", "toolchain-unsupported", "unsupported", "failed")
 
 
@@ -138,8 +142,8 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """The name samples carry: the row's, with `/fma` or `@bundled` for its controls."""
-        return self.kernel + {"fma": "/fma", "bundled": "@bundled"}.get(self.flavour, "")
+        """The name samples carry: the row's, with the suffix of its flavour."""
+        return self.kernel + FLAVOURS[self.flavour]
 
     @property
     def stem(self) -> str:
@@ -171,6 +175,8 @@ def parse_manifest(text: str, where: str) -> Manifest:
             raise IrrError(
                 f"{where}: manifest of schema {data.get('schema')!r}, this irr reads {SCHEMA}", "build again"
             )
+        if data.get("flavour") not in FLAVOURS or data.get("status") not in STATUSES:
+            raise TypeError(f"flavour {data.get('flavour')!r}, status {data.get('status')!r}")
         data["parameters"] = [Parameter(**p) for p in data.get("parameters", [])]
         return Manifest(**data)
     except (ValueError, TypeError) as error:

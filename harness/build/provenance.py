@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.build.assemble import Reassembly, reassemble
-from harness.build.manifest import load_manifest
+from harness.build.manifest import Manifest, load_manifest
 from harness.build.toolchain import find_toolkit
 from harness.errors import IrrError
 
@@ -43,6 +44,7 @@ def check_builds(builds: Path) -> Provenance:
     """
     manifests = sorted(builds.glob("sm_*/*.json"))
     outcomes: list[Reassembly] = []
+    todo: list[tuple[str, Manifest]] = []
     try:
         ptxas = find_toolkit().ptxas
     except IrrError as error:
@@ -56,7 +58,9 @@ def check_builds(builds: Path) -> Provenance:
         except (OSError, UnicodeDecodeError):
             outcomes.append(Reassembly(False, f"{manifest.name}: its PTX is not in the archive"))
             continue
-        outcomes.append(reassemble(ptx, manifest, ptxas))
+        todo.append((ptx, manifest))
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        outcomes += pool.map(lambda pair: reassemble(*pair, ptxas), todo)
     return Provenance(
         same=sum(outcome.same is True for outcome in outcomes),
         different=[outcome.detail for outcome in outcomes if outcome.same is False],

@@ -96,8 +96,14 @@ def gather(work: Path, *, slow: bool = True, arch: int = ARCH) -> list[dict[str,
     Args:
         work: folder for Triton's files.
         slow: also compile static32 (half a minute to minutes).
+
+    Raises:
+        ToolMissing: no Triton, or no ptxas. IrrError: a question did not end, a kernel did not compile.
     """
-    version = importlib.metadata.version("triton")
+    try:
+        version = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        raise ToolMissing("Triton is missing", "run ./irr setup, which installs it") from None
     questions = {name: outcome(name, work, arch) for name in SCALAR_ATOMICS}
     worst = max(questions.values(), key=OUTCOMES.index)
     tried = ", ".join(f"{name} {found}" for name, found in questions.items())
