@@ -266,10 +266,19 @@ def counters(c: Any, cells: str | None = None) -> None:
 
 @task(help={"archive": "folder or .tar.zst"})
 def verify(c: Any, archive: str) -> None:
-    """Checksums, schema, and the derived files derived again."""
+    """Checksums, schema, the derived files derived again, and each kernel's PTX assembled again where ptxas is."""
+    from harness.archive.read import opened
+    from harness.build.provenance import check_builds
     from harness.report.verify import verify as run
 
-    print(run(Path(archive)))
+    path = Path(archive)
+    print(run(path))
+    with opened(path) as roots:
+        for root in roots:
+            outcome = check_builds(root / "raw" / "builds")
+            if outcome.different:
+                raise IrrError(f"{root.name} does not verify: {outcome}")
+            print(f"{root.name}: {outcome}")
 
 
 @task(help={"archive": "one archive; all of results/ where it is left out", "json": JSON})
@@ -340,7 +349,7 @@ def lint(c: Any) -> None:
         [python, "-m", "ruff", "check", "."],
         [python, "-m", "ruff", "format", "--check", "."],
         [python, "-m", "pyright"],
-        [str(Path(python).with_name("lint-imports")), "--no-logo"],
+        [str(Path(python).with_name("lint-imports"))],
     ]
     if (ROOT / "Dockerfile").exists():
         checks.append([str(Path(python).with_name("hadolint")), "Dockerfile"])
