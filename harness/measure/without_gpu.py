@@ -56,6 +56,10 @@ def reproduce_without_gpu(
         gates += images
         if why:
             flags.append(Note(what="the contraction study did not run", why=why))
+        found, why = language()
+        evidence += found
+        if why:
+            flags.append(Note(what="Triton was not asked what it accepts", why=why))
     flags += archived_results()
     request = tasks.host_request(
         passes=passes,
@@ -119,6 +123,25 @@ def contraction() -> tuple[list[dict[str, Any]], list[dict[str, Any]], str | Non
     ]
     rows = [msgspec.to_builtins(gate_record(gate.to_json(), arm=gate.subject, place="host", cell="")) for gate in gates]
     return found, rows, None
+
+
+TILE_CELLS = "base,lf-508,lf-918"
+
+
+def language() -> tuple[list[dict[str, Any]], str | None]:
+    """(findings, why there are none) about Triton: what it accepts, what its bound costs, what a tile leaves idle."""
+    from harness.build import triton_facts
+    from harness.build.build import BUILD
+    from harness.workload.cells import select_cells
+    from harness.workload.tiles import tile_evidence
+
+    found = [row for cell in select_cells(TILE_CELLS) for row in tile_evidence(cell.name, cell.scene(), cell.config)]
+    say("Triton: compiling the bounded probe at 8, 16 and 32 (half a minute of CPU)")
+    try:
+        return found + triton_facts.gather(BUILD / "work"), None
+    except IrrError as error:
+        say(f"Triton: not asked: {error.what}")
+        return found, error.what
 
 
 def archived_results(folder: Path = RESULTS) -> list[Note]:
