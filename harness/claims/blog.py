@@ -1,7 +1,7 @@
 """The blog's claims, B1 to B19: when two compilers' outputs are comparable at all.
 
-The CPU part reads raw/fma.json (the document of `fma --json`, with `size` and `iterations`), the GPU part the samples
-of the cells `saxpy` and `mandelbrot`. Arithmetic is the same on every card, so a pixel count that is not met is
+The CPU part reads the finding `fma.images` (or raw/fma.json): the document of `fma --json`; the GPU part the samples of
+the cells `saxpy` and `mandelbrot`. Arithmetic is the same on every card, so a pixel count that is not met is
 refuted; times are figures of another card.
 """
 
@@ -53,7 +53,7 @@ def images(view: View) -> dict[str, Any]:
     Raises:
         Open: absent, or of another size or limit.
     """
-    document = view.archive.json("raw/fma.json")
+    document = view.value("fma.images", dict) or view.archive.json("raw/fma.json")
     if not isinstance(document, dict) or not isinstance(document.get("pairs"), list):
         raise Open("undecided", "the contraction study's images are not in this archive")
     if (document.get("size"), document.get("iterations")) != (4096, 500):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from harness.claims import statistics
 from harness.claims.paper import CUDA_ALLOCATE, CUDA_UPDATE, PAPER_AXES
-from harness.claims.registry import Compared, Open, Verdict, View, claim, span, worst_floor, x
+from harness.claims.registry import Compared, Open, Verdict, View, arm_of, claim, span, worst_floor, x
 
 LIMIT = 2.5
 """The factor the paper's Triton keeps in its regular stage (P43): an irregular stage within it is no special case."""
@@ -272,8 +272,8 @@ def same_blocks(views: Sequence[View]) -> Verdict:
     }
     for view in views:
         for gate in view.gates("exact", gate="exact-set"):
-            if (gate.arm, gate.place) in places:
-                places[gate.arm, gate.place].append((view.archive.name, gate))
+            if (arm_of(gate), gate.place) in places:
+                places[arm_of(gate), gate.place].append((view.archive.name, gate))
     words = ", ".join(f"{arm} on {place} {len(gates)}" for (arm, place), gates in places.items())
     failed = [(name, g) for gates in places.values() for name, g in gates if not g.ok]
     if failed:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from harness.archive.read import Frame
 from harness.claims import figures, statistics
-from harness.claims.registry import FIGURE, Compared, Open, Verdict, View, claim, span, within, worst_floor, x
+from harness.claims.registry import FIGURE, Compared, Open, Verdict, View, arm_of, claim, span, within, worst_floor, x
 from harness.claims.statistics import CONCURRENT, FILLED, PASS, SERIAL
 from harness.workload.volume import table_size
 
@@ -1122,7 +1122,7 @@ def unbounded_probe(view: View) -> Verdict:
     version = (manifest.get("compiler") or {}).get("version", "?")
     if manifest.get("status") != "ok":
         return Verdict("reproduced", f"{kernel} does not compile with Triton {version}: {manifest.get('reason', '')}")
-    gates = [g for g in view.gates() if g.arm == "triton-while" and g.tier in ("exact", "loss")]
+    gates = [g for g in view.gates() if arm_of(g) == "triton-while" and g.tier in ("exact", "loss")]
     lost = [g for g in gates if not g.ok]
     if lost:
         return Verdict("undecided", f"it compiles (Triton {version}), and {lost[0].gate} fails: {lost[0].message}")

@@ -308,6 +308,11 @@ class View:
         return found[min(found)] if found else None
 
 
+def arm_of(gate: Gate) -> str:
+    """The arm a gate judged, without `interpreted`, which is its place."""
+    return gate.arm.removesuffix(" interpreted")
+
+
 def within(value: float, figure: float, tolerance: float = FIGURE) -> bool:
     """Whether a figure is met: |value / figure - 1| <= tolerance."""
     return math.isfinite(value) and abs(value / figure - 1) <= tolerance
