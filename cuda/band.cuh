@@ -36,15 +36,16 @@ __device__ __forceinline__ int floor_to_int(float x) { return static_cast<int>(f
 __device__ __forceinline__ float length(float x, float y, float z) { return square_root((x * x + y * y) + z * z); }
 
 // Calls visit(sample) for each of point i's samples that the occlusion test keeps. Allocate and update must walk the
-// same samples, or blocks are allocated that update never touches, and the other way round.
-template <class Visit>
+// same samples, or blocks are allocated that update never touches, and the other way round. NEVER_EARLY is for walks in
+// step (device/in_step.cuh), which sort out points at the camera themselves.
+template <bool NEVER_EARLY = false, class Visit>
 __device__ __forceinline__ void walk_band(const Volume& volume, const float* points, int i, Camera camera,
                                           Visit visit) {
   const float* point = points + 3 * static_cast<long long>(i);
   const float px = point[0], py = point[1], pz = point[2];
   const float dx = px - camera.x, dy = py - camera.y, dz = pz - camera.z;
   const float distance = length(dx, dy, dz);
-  if (!(distance > 1e-6f)) return;
+  if (!NEVER_EARLY && !(distance > 1e-6f)) return;
   const float ux = divide(dx, distance), uy = divide(dy, distance), uz = divide(dz, distance);
   for (int s = -volume.steps; s <= volume.steps; ++s) {
     const float t = static_cast<float>(s) * volume.voxel;

@@ -340,3 +340,31 @@ def test_one_probe_chain(language: str) -> None:
     fused = fuse(language, given, config).fused("test")
     assert np.array_equal(fused.coords, exact_blocks(given, config))
     assert (fused.failed_inserts, fused.dropped_points) == (0, 0)
+
+
+# --- variants that also build for the host ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        ("cuda/allocate/nowait", "cuda/update/plain"),
+        ("cuda/allocate/ray", "cuda/update/ray"),
+        ("cuda/integrate/ray",),
+    ],
+    ids=lambda kernels: kernels[0].replace("/", "-"),
+)
+@pytest.mark.parametrize("pool", [2048, 600])
+def test_variants_fuse_the_same_volume(kernels: tuple[str, ...], pool: int) -> None:
+    given, config = BASE.scene(), VolumeConfig(pool)
+    exact = evaluate(given, config)
+    volume = HostVolume(config)
+    for kernel in kernels:
+        volume.launch(kernel, given)
+    fused = volume.fused("test")
+    kept = np.isin(exact.keys, pack(fused.coords))
+    assert kept.sum() == min(pool, BASE.blocks)
+    assert np.array_equal(fused.weight, exact.weight[kept])
+    assert np.array_equal(fused.g, exact.g[kept])
+    assert (np.abs(fused.tsdf - exact.tsdf[kept]) <= exact.bound[kept]).all()
+    assert fused.dropped_points == exact.block_samples[~kept].sum()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from harness.build.manifest import ToolMissing
 from harness.device import runner
 from harness.environment import ROOT
 from harness.errors import IrrError
+from harness.gates.faults import apply_diff
 from harness.workload.scenes import Scene, sphere
 from harness.workload.volume import VolumeConfig
 
@@ -66,8 +66,7 @@ def test_silent_when_the_pool_is_too_small(thread_sanitizer: Path) -> None:
 @pytest.mark.parametrize("diff", RACES, ids=lambda path: path.stem)
 def test_finds_a_planted_race(thread_sanitizer: Path, diff: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "cuda", tmp_path / "cuda")
-    done = subprocess.run(["git", "apply", str(diff)], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, f"{diff.name} no longer applies: {done.stdout}{done.stderr}"
+    apply_diff(diff.read_text(encoding="utf-8"), tmp_path)
     program = build_runner(tmp_path, HOST_BUILDS, thread_sanitizer=True, kernels=KERNELS).path
     result = runner.run(program, KERNELS, SCENE, VolumeConfig(POOL), THREADS, 120)
     assert result.races > 0

@@ -38,10 +38,17 @@ __device__ __forceinline__ T fetch_add(T& word, T amount) {
   return atomicAdd(&word, amount);
 }
 
-// Addition whose result nobody reads: one RED instruction in SASS, where fetch_add's would be an ATOM.
+// Addition whose result nobody reads: ptxas makes RED of it where fetch_add is ATOM, if the kernel has no fence.
 template <class T>
 __device__ __forceinline__ void add(T& word, T amount) {
   atomicAdd(&word, amount);
+}
+
+// The same as RED in any case, for kernels that insert (so fence) and add to voxels: there add() would be five ATOMG.
+// Not for the others: the compiler does not look into it, and update.cu would no longer be specialised for cap = 0.
+__device__ __forceinline__ void reduce(float& word, float amount) {
+  asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(__cvta_generic_to_global(&word)), "f"(amount)
+               : "memory");
 }
 
 __device__ __forceinline__ void exchange(int& word, int value) { atomicExch(&word, value); }

@@ -69,6 +69,8 @@ inline void add(float& word, float amount) {
   } while (!__atomic_compare_exchange_n(bits, &seen, wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
+inline void reduce(float& word, float amount) { add(word, amount); }
+
 inline void exchange(int& word, int value) { __atomic_exchange_n(&word, value, __ATOMIC_RELEASE); }
 
 // The release of exchange() orders the coordinates on the host; a fence builtin is what ThreadSanitizer cannot model.
