@@ -23,7 +23,7 @@ from harness.errors import IrrError, UsageError
 from harness.gates import analytic, crossarm, exact, loss, surface, table
 from harness.gates.result import GateResult, judge, passed, skip
 from harness.gates.run import Hung, coverage_gate, gate_arm, run_gates, summary, within
-from harness.workload.adversarial import adversarial_cases, block_centres, diagonal_blocks, scene_of
+from harness.workload.adversarial import adversarial_cases, scene_of
 from harness.workload.cells import load_cells
 from harness.workload.fused import Fused, RawVolume
 from harness.workload.reference import Reference, evaluate
@@ -422,46 +422,6 @@ def test_the_host_arm_does_what_its_label_says(tmp_path: Path, extra: tuple[str,
     said = subprocess.run([tmp_path / "saxpy"], capture_output=True, text=True, check=True).stdout
     assert F(said) == F(expected)
     assert "-ffp-contract=off" in host_flags()
-
-
-def test_the_host_arm_gives_the_same_sums_for_a_cpu_that_has_fused_multiply_add(
-    libraries: dict[str, HostLibrary],
-) -> None:
-    if " fma " not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("this CPU has no fused multiply-add")
-    cell = adversarial_cases()["inside"]
-    one = fuse("cpu", cell, libraries)
-    other = HostVolume(cell.config, HostLibrary(build_host(extra=("-march=x86-64-v3",)).path), threads=1)
-    single = HostVolume(cell.config, libraries["cpu"], threads=1)
-    for kernel in KERNEL_PAIR:
-        other.launch(kernel, cell.scene())
-        single.launch(kernel, cell.scene())
-    for name in ("coords", "tsdf", "weight", "r", "g", "b"):
-        assert np.array_equal(getattr(other.fused("x"), name), getattr(single.fused("x"), name))
-    assert np.array_equal(one.fused("x").coords, single.fused("x").coords)
-
-
-# --- Triton's interpreter, N23 ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kernel", ["triton/allocate/static8", "triton/allocate/while"])
-def test_lanes_without_a_key_insert_nothing(kernel: str) -> None:
-    """N23: 5 keys in tiles of 8 lanes, then 1, 8, 9, 0, and all equal; block (0, 0, 0) and slot 0 stay untouched. The
-    interpreter shows the logic; the GPU arm has its own gates."""
-    pytest.importorskip("triton")
-    from harness.device.interpreter import Job, run_jobs
-
-    config = VolumeConfig(64, table=128)
-    sets = [diagonal_blocks(n) for n in (5, 1, 8, 9, 0)] + [np.repeat(diagonal_blocks(1), 7, axis=0)]
-    jobs = [Job((kernel,), scene_of(block_centres(blocks, config.voxel)), config, lanes=8) for blocks in sets]
-    for blocks, raw in zip(sets, run_jobs(jobs), strict=True):
-        wanted = {tuple(block) for block in blocks.tolist()}
-        assert {tuple(block) for block in raw.coords[: raw.count].tolist()} == wanted
-        assert raw.count == len(wanted) and (0, 0, 0) not in wanted
-        assert int((raw.table["key"] != -1).sum()) == len(wanted)
-        assert raw.table[0]["key"] == -1 and raw.table[0]["index"] == -1
-        if len(wanted):
-            assert table.table_gate(raw, config, "s").ok
 
 
 # --- running them all -------------------------------------------------------------------------------------------------

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import shutil
-import subprocess
 from fractions import Fraction
 from pathlib import Path
 
@@ -31,13 +29,11 @@ from harness.workload.reference import (
 from harness.workload.scenes import Scene
 from harness.workload.table import block_hash, pack, unpack
 from harness.workload.volume import (
-    ENTRY_DTYPE,
     FIELDS,
     HASH_MULTIPLIERS,
     KEY_BIAS,
     VOLUME_DTYPE,
     VolumeConfig,
-    cpp_header,
     table_size,
 )
 
@@ -324,37 +320,7 @@ def test_a_table_filled_by_linear_probing_finds_what_it_holds(held: set[tuple[in
         assert (table[slot] == key) == (block in held)
 
 
-# --- layout -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_volume_is_laid_out_as_a_compiler_lays_it_out(tmp_path: Path) -> None:
-    """N25: itemsize and every offset equal what a C++ compiler says."""
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    offsets = "\n".join(
-        f'  std::printf("{f.name} %zu %zu\\n", offsetof(Volume, {f.name}), sizeof(Volume::{f.name}));' for f in FIELDS
-    )
-    (tmp_path / "layout.cpp").write_text(
-        "#include <cstddef>\n#include <cstdio>\n#define __align__(n) __attribute__((aligned(n)))\n#define __device__\n"
-        + cpp_header().replace("#pragma once", "")
-        + '\nint main() {\n  std::printf("%zu %zu %zu\\n", sizeof(Entry), alignof(Entry), sizeof(Volume));\n'
-        + offsets
-        + '\n  std::printf("key %zu\\nindex %zu\\n", offsetof(Entry, key), offsetof(Entry, index));\n}\n'
-    )
-    program = tmp_path / "layout"
-    subprocess.run(
-        [compiler, "-Wno-invalid-offsetof", str(tmp_path / "layout.cpp"), "-o", str(program)], check=True, timeout=120
-    )
-    first, *rest = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert first == f"{ENTRY_DTYPE.itemsize} 16 {VOLUME_DTYPE.itemsize}"
-    said = {line.split()[0]: [int(word) for word in line.split()[1:]] for line in rest}
-    layout = VOLUME_DTYPE.fields or {}
-    for field in FIELDS:
-        dtype, offset = layout[field.name][:2]
-        assert said[field.name] == [offset, dtype.itemsize]
-    entry = ENTRY_DTYPE.fields or {}
-    assert [said["key"][0], said["index"][0]] == [entry["key"][1], entry["index"][1]]
+# --- the struct -------------------------------------------------------------------------------------------------------
 
 
 def test_a_struct_holds_what_it_was_given() -> None:
