@@ -193,6 +193,7 @@ class GpuVolume:
         self.counters = counters if counters is not None else _bytes(COUNTERS_DTYPE.itemsize)
         self._scratch: cp.ndarray | None = None
         self.clear_table()
+        _memset(self.coords, 0, stream=self.stream)
         _memset(self.voxels, 0, stream=self.stream)
         self.stream.synchronize()
 

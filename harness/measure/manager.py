@@ -51,7 +51,7 @@ from harness.build.manifest import Manifest
 from harness.device.identity import child_environment
 from harness.environment import ROOT
 from harness.errors import IrrError
-from harness.measure import health, probe
+from harness.measure import health, probe, tools
 from harness.measure.gating import reference_name, write_reference
 from harness.measure.heartbeat import Beat, Heartbeat
 from harness.measure.progress import Progress
@@ -61,6 +61,9 @@ from harness.workload.cells import Cell
 POLL_S = 0.05
 RESTARTS = 12
 """Fresh workers within one pass; each costs one kernel on one cell, so more than this means that nothing works."""
+
+PASS, CONTROLS, SANITIZER, COUNTERS = "pass", "controls", "sanitizer", "counters"
+"""What a record of the journal is."""
 
 WORK = "work"
 REQUEST = "request.json"
@@ -77,6 +80,8 @@ class Request(msgspec.Struct, kw_only=True):
         manifests: the kernels' records by sample name, for fingerprint and builds/.
         clocks: `free`, or what they were locked to.
         controls: entries of the controls, run after the passes in a worker of their own; none for no controls.
+        sanitized, counted: kernels for compute-sanitizer before the passes and for Nsight Compute after them.
+        counted_cells: where they are counted.
         extra_gates, evidence: what was found before the passes (the host's gates, the contraction study).
     """
 
@@ -99,6 +104,9 @@ class Request(msgspec.Struct, kw_only=True):
     clocks: str = "free"
     gates: bool = True
     controls: list[PlanEntry] = []
+    sanitized: list[str] = []
+    counted: list[str] = []
+    counted_cells: list[str] = []
     extra_gates: list[dict[str, Any]] = []
     evidence: list[dict[str, Any]] = []
     hold_ns: int | None = None
@@ -127,7 +135,7 @@ class _PassResult:
 
     def record(self) -> dict[str, Any]:
         return {
-            "controls": self.controls,
+            "what": CONTROLS if self.controls else PASS,
             "evidence": self.evidence,
             "pass": self.number,
             "device_uuid": self.uuid,
@@ -189,21 +197,30 @@ class Manager:
         done = self.journal_records()
         for record in done:
             self.banned |= {(entry["cell"], entry["kernel"]) for entry in record["lost"]}
-        finished = {(record["pass"], record["device_uuid"]) for record in done if not record["controls"]}
-        controls = bool(request.controls) and not any(record["controls"] for record in done)
+        finished = {(record["pass"], record["device_uuid"]) for record in done if record["what"] == PASS}
+        there = {record["what"] for record in self.writer.journal.read()}
+        phases = [
+            what
+            for what, wanted in (
+                (SANITIZER, request.sanitized),
+                (CONTROLS, request.controls),
+                (COUNTERS, request.counted),
+            )
+            if wanted and what not in there
+        ]
         todo = {
             uuid: [number for number in range(request.passes) if (number, uuid) not in finished]
             for uuid in request.devices
         }
-        if any(todo.values()) or controls:
+        if any(todo.values()) or phases:
             with tempfile.TemporaryDirectory(prefix="irr-references-") as folder:
                 self.references = Path(folder)
-                self._passes(todo, controls)
+                self._passes(todo, phases)
         path = self._write(complete=True)
         shutil.rmtree(self.work, ignore_errors=True)
         return path
 
-    def _passes(self, todo: Mapping[str, list[int]], controls: bool) -> None:
+    def _passes(self, todo: Mapping[str, list[int]], phases: Sequence[str]) -> None:
         request = self.request
         errors: list[BaseException] = []
         with Progress(sum(map(len, todo.values())), self.say) as progress, self._evaluating():
@@ -218,6 +235,8 @@ class Manager:
                     errors.append(error)
                     self.stop.set()
 
+            if SANITIZER in phases:
+                self._watch(SANITIZER)
             groups = [list(todo)] if request.at_once else [[uuid] for uuid in todo]
             threads: list[threading.Thread] = []
             try:
@@ -230,9 +249,11 @@ class Manager:
                             thread.join(0.2)
                     if errors:
                         raise errors[0]
-                if controls:
+                if CONTROLS in phases:
                     self.say("controls")
                     self._one_pass(request.passes - 1, request.devices[0], progress, controls=True)
+                if COUNTERS in phases:
+                    self._watch(COUNTERS)
             except BaseException:
                 self.stop.set()
                 for thread in threads:
@@ -261,6 +282,23 @@ class Manager:
                 result.get()
         finally:
             pool.terminate()
+
+    def _watch(self, what: str) -> None:
+        """Run the tools that watch a process, on the first device, into the journal."""
+        request = self.request
+        uuid = request.devices[0]
+        if what == SANITIZER:
+            self.say(f"compute-sanitizer on {len(request.sanitized)} kernels")
+            found = tools.sanitize(uuid, request.build, request.sanitized, self.stop)
+        else:
+            self.say(f"Nsight Compute on {', '.join(request.counted_cells)}")
+            found = tools.count(uuid, request.build, request.counted, request.counted_cells, self.stop)
+        bad = [gate for gate in found.gates if not gate["ok"]]
+        for gate in bad:
+            self.say(f"{gate['gate']} found something in {gate['arm']}: {gate['message']}")
+        self.writer.journal.append(
+            {"what": what, "gates": found.gates, "counters": found.counters, "flags": found.flags}
+        )
 
     # ----------------------------------------------------------------------------------------------------------- pass
 
@@ -409,14 +447,15 @@ class Manager:
     # -------------------------------------------------------------------------------------------------------- archive
 
     def journal_records(self) -> list[dict[str, Any]]:
-        """Whole passes, by pass and device."""
-        records = self.writer.journal.read()
+        """Whole passes and the controls, by pass and device."""
+        records = [record for record in self.writer.journal.read() if record["what"] in (PASS, CONTROLS)]
         return sorted(records, key=lambda record: (record["pass"], self.request.devices.index(record["device_uuid"])))
 
     def _write(self, complete: bool) -> Path:
         """Write raw/ from the journal's whole passes; close it when complete."""
         request, writer = self.request, self.writer
         records = self.journal_records()
+        watched = [record for record in writer.journal.read() if record["what"] in (SANITIZER, COUNTERS)]
         samples = [row for record in records for row in _rows(record, "samples")]
         lost_rows = [_lost_row(record, entry) for record in records for entry in record["lost"] if entry.get("stage")]
         gates = [row for record in records for cell in record["cells"] for row in cell["gates"]]
@@ -427,12 +466,17 @@ class Manager:
             for row in cell.get("telemetry", [])
         ]
         run = describe(request, records, samples + lost_rows, self.cells)
+        run.flags += [Note(**flag) for record in watched for flag in record["flags"]]
+        counters = [row for record in watched for row in record["counters"]]
         evidence = [*request.evidence, *(item for record in records for item in record["evidence"])]
         writer.run(run)
         writer.rows("samples.csv", samples + lost_rows)
         writer.file("warmup.csv", csv_bytes(SAMPLES, [row for record in records for row in _rows(record, "warmup")]))
         writer.rows("telemetry.csv", [{c.name: row.get(c.name) for c in TELEMETRY} for row in telemetry])
-        writer.json("gates.json", [*request.extra_gates, *gates])
+        gates = [*request.extra_gates, *(gate for record in watched for gate in record["gates"]), *gates]
+        writer.json("gates.json", gates)
+        if counters:
+            writer.rows("counters.csv", counters)
         if evidence:
             writer.json("evidence.json", evidence)
         writer.json("fingerprint.json", self._fingerprint(records))
@@ -536,7 +580,7 @@ def describe(
             late[key] = late.get(key, 0) + int(cell["late"])
             if cell["reduced"]:
                 reductions[cell["cell"]] = Reduction(cell=cell["cell"], batch=cell["size"], why=cell["reduced"])
-        if record["controls"]:
+        if record["what"] == CONTROLS:
             why = f"in a worker of their own after pass {key[0]} on {key[1]}; their samples carry its number"
             flags.append(Note(what="controls", why=why))
     for (number, uuid), count in late.items():
@@ -577,7 +621,7 @@ def describe(
                 complete=True,
             )
             for record in records
-            if not record["controls"]
+            if record["what"] == PASS
         ],
         refusals=request.refusals,
         reductions=list(reductions.values()),

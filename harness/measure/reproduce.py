@@ -23,6 +23,7 @@ from harness.measure import plan as planning
 from harness.measure import probe
 from harness.measure.inventory import deviations, take_inventory
 from harness.measure.manager import Manager, Request, empty_run, read_request
+from harness.measure.tools import COUNTED_CELLS
 from harness.measure.worker import utc_now
 from harness.workload.cells import Cell, load_cells, select_cells
 
@@ -250,13 +251,17 @@ def gpu_request(
     present = [row for row in rows if row.name in there]
     rules = rules or (planning.QUICK if quick else planning.MATRIX)
     plan = planning.make_plan(chosen_cells(cells, quick), present, rules)
+    whole = study == "matrix" and not quick
     commit, dirty = probe.commit()
     return Request(
         study=study,
         station="gpu",
         devices=found.uuids,
         plan=plan,
-        controls=[] if quick or study != "matrix" else planning.control_plan(plan),
+        controls=planning.control_plan(plan) if whole else [],
+        sanitized=sorted(there) if whole else [],
+        counted=[row.name for row in present] if whole else [],
+        counted_cells=[name for name in COUNTED_CELLS if any(e.cell == name for e in plan)] if whole else [],
         passes=passes or (1 if quick else planning.PASSES),
         rounds=planning.QUICK_ROUNDS if quick else planning.ROUNDS,
         seed=planning.SEED,
