@@ -133,7 +133,7 @@ def test_latex_has_booktabs_and_as_many_columns_as_it_says(made: Path) -> None:
 
 
 def test_derived_files_are_the_same_bytes_again(made: Path) -> None:
-    again = derivation.derive(made)
+    again = derivation.derive(derivation.prepare(made))
     for name, data in again.items():
         assert (made / "derived" / name).read_bytes() == data, name
 
@@ -142,9 +142,10 @@ HASHES = """
 import hashlib, json, locale, sys
 from pathlib import Path
 locale.setlocale(locale.LC_ALL, "")
-from harness.report.derive import derive
+from harness.report.derive import derive, prepare
 from harness.report.page import make_pages
-files = {**derive(Path(sys.argv[1])), **make_pages(Path(sys.argv[1]))}
+done = prepare(Path(sys.argv[1]))
+files = {**derive(done), **make_pages(done)}
 print(json.dumps({name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}))
 print(locale.localeconv()["decimal_point"], file=sys.stderr)
 """
@@ -300,7 +301,7 @@ def test_the_page_says_what_was_left_out(tmp_path: Path) -> None:
     skipped = [Skipped(kernel="rust-oxide/*", cell="*", status="needs-toolchain", why="no nightly here")]
     nulls = [Null(field="power_w", why="Not Supported")]
     root = write_archive(tmp_path / "a", cells=["base"], quick=True, skipped=skipped, nulls=nulls)
-    text = make_pages(root)["report.html"].decode()
+    text = make_pages(derivation.prepare(root))["report.html"].decode()
     assert "no nightly here" in text and "Not Supported" in text
     assert "Made without a GPU" in text and "A quick run" in text
 

@@ -141,7 +141,7 @@ class Table:
                 self._groups[tuple(str(part) for part in key)] = group
         rows = samples[["kernel", "cell", "stage"]].drop_duplicates()
         self._stage = {(str(k), str(c)): str(s) for k, c, s in rows.to_numpy().tolist()}
-        self._series: dict[tuple[str, str, Regime, str], dict[Round, float]] = {}
+        self._series: dict[tuple[str, str, Regime, str, tuple[str, ...]], dict[Round, float]] = {}
         self._floors: dict[tuple[str, str, Regime], float | None] = {}
 
     def select(self, kernel: str, cell: str, regime: Regime = SERIAL, status: tuple[str, ...] = ("ok",)) -> Frame:
@@ -151,12 +151,14 @@ class Table:
             return self.rows.iloc[:0]
         return group[group["status"].isin(status)]
 
-    def series(self, kernel: str, cell: str, regime: Regime = SERIAL, value: str = "us") -> dict[Round, float]:
-        """`us` or `cycles` of a kernel's ok samples by round. Cycles are the stamps', or time x clock where there are
-        none (us x MHz)."""
-        key = (kernel, cell, regime, value)
+    def series(
+        self, kernel: str, cell: str, regime: Regime = SERIAL, value: str = "us", status: tuple[str, ...] = ("ok",)
+    ) -> dict[Round, float]:
+        """`us` or `cycles` of a kernel's samples by round. Cycles are the stamps', or time x clock where there are none
+        (us x MHz). Only a table that shows times asks for other statuses than ok."""
+        key = (kernel, cell, regime, value, status)
         if key not in self._series:
-            rows = self.select(kernel, cell, regime)
+            rows = self.select(kernel, cell, regime, status)
             numbers = rows["us"] if value == "us" else rows["cycles"].fillna(rows["us"] * rows["sm_clock_mhz"])
             columns = (rows["device_uuid"], rows["pass"], rows["round"], numbers)
             found = zip(*(column.tolist() for column in columns), strict=True)
@@ -165,10 +167,7 @@ class Table:
 
     def medians(self, kernel: str, cell: str, regime: Regime = SERIAL) -> dict[tuple[str, int], float]:
         """Median time of each pass, by (device, pass)."""
-        passes: dict[tuple[str, int], list[float]] = {}
-        for (device, n, _), us in self.series(kernel, cell, regime).items():
-            passes.setdefault((device, n), []).append(us)
-        return {key: median(values) for key, values in sorted(passes.items())}
+        return pass_medians(self.series(kernel, cell, regime))
 
     def cells(self, kernel: str, regime: Regime = SERIAL) -> list[str]:
         """Cells in which the kernel has an ok sample in this regime, sorted."""
@@ -193,6 +192,14 @@ class Table:
             found = [abs(value - 1) for pair in pairs if pair is not None for value in pair.passes]
             self._floors[key] = max(found) if found else None
         return self._floors[key]
+
+
+def pass_medians(series: dict[Round, float]) -> dict[tuple[str, int], float]:
+    """Median of each pass, by (device, pass)."""
+    passes: dict[tuple[str, int], list[float]] = {}
+    for (device, n, _), us in series.items():
+        passes.setdefault((device, n), []).append(us)
+    return {key: median(values) for key, values in sorted(passes.items())}
 
 
 def ratio_of(numerator: dict[Round, float], denominator: dict[Round, float]) -> Ratio | None:
@@ -262,15 +269,14 @@ def _side(value: Ratio, aa_floor: float) -> int:
     return 0
 
 
-def drift(rows: Frame) -> float | None:
-    """Second half of the rounds over the first, median time, largest departure over passes; None below 4 rounds."""
-    worst: float | None = None
-    for _, group in rows.dropna(subset=["us"]).groupby(PASS):
-        values = group.sort_values("round")["us"].tolist()
-        if len(values) < 4:
-            continue
+def drift(series: dict[Round, float]) -> float | None:
+    """Second half of the rounds over the first, median time, the largest departure over passes; None below 4 rounds."""
+    passes: dict[tuple[str, int], list[float]] = {}
+    for key in sorted(series):
+        passes.setdefault(key[:2], []).append(series[key])
+    changes = []
+    for values in passes.values():
         half = len(values) // 2
-        change = median(values[-half:]) / median(values[:half])
-        if worst is None or abs(change - 1) > abs(worst - 1):
-            worst = change
-    return worst
+        if half >= 2:
+            changes.append(median(values[-half:]) / median(values[:half]))
+    return max(changes, key=lambda change: abs(change - 1)) if changes else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from harness.archive.write import write_whole
 from harness.claims.evaluate import verdicts
 from harness.claims.registry import View
 from harness.errors import IrrError
-from harness.report.tables import RENDERINGS, claims_table, make_tables
+from harness.report.tables import RENDERINGS, Table, claims_table, make_tables
 
 DERIVE = 1
 """Version of the derivation: raised whenever the same raw/ gives other bytes. At the same version `verify` compares
@@ -38,12 +39,29 @@ def lock_hash() -> str | None:
     return sha256(LOCK.read_bytes()) if LOCK.is_file() else None
 
 
-def derive(root: Path) -> dict[str, bytes]:
+@dataclass(frozen=True)
+class Derivation:
+    """What is derived from an archive before it is written down: verdicts as `claims --json` has them, and tables."""
+
+    view: View
+    verdicts: list[dict[str, Any]]
+    tables: list[Table]
+
+
+def prepare(root: Path) -> Derivation:
+    """Judge and tabulate one archive.
+
+    Raises:
+        IrrError: no archive there, or one that cannot be read.
+    """
+    view = View(load(root, THIS))
+    return Derivation(view, verdicts([view.archive]), make_tables(view))
+
+
+def derive(done: Derivation) -> dict[str, bytes]:
     """Claims and tables of an archive: path below derived/ -> bytes; the same everywhere."""
-    archive = load(root, THIS)
-    document = verdicts([archive])
-    files = {"claims.json": json_bytes(document)}
-    for table in [*make_tables(View(archive)), claims_table(document)]:
+    files = {"claims.json": json_bytes(done.verdicts)}
+    for table in [*done.tables, claims_table(done.verdicts)]:
         for suffix, render in RENDERINGS.items():
             files[f"tables/{table.name}.{suffix}"] = render(table)
     return files
@@ -55,19 +73,19 @@ def inputs(archive: Archive) -> dict[str, str]:
     return {name: sha256(read_bytes(archive.root, name, MAX_CSV)) for name in names}
 
 
-def write_derived(root: Path, pages: dict[str, bytes] | None = None) -> list[str]:
+def write_derived(root: Path, done: Derivation, pages: dict[str, bytes] | None = None) -> list[str]:
     """Make derived/ anew: all of it, or the old one stays.
 
     Args:
-        pages: figures and the page, path below derived/ -> bytes.
+        done: of this archive. pages: figures and the page, path below derived/ -> bytes.
 
     Returns:
         The paths written, below derived/.
     """
-    files = {**derive(root), **(pages or {})}
+    files = {**derive(done), **(pages or {})}
     record: dict[str, Any] = {
         "derive": DERIVE,
-        "inputs": inputs(load(root, THIS)),
+        "inputs": inputs(done.view.archive),
         "irr": __version__,
         "lock": lock_hash(),
         "outputs": {name: sha256(data) for name, data in files.items()},

@@ -1,14 +1,1276 @@
-"""Figures of an archive as files below derived/figures/. Empty until figures are drawn: the page shows its tables."""
+"""Figures of an archive: one figure, one question, one plain sentence computed from the same rows that it draws.
+
+Each figure is one function under `@figure(...)` that returns what to draw with the numbers behind it, or raises
+`Missing` with the reason; a figure without data is listed with that reason and not drawn. SVG and PDF are the same bytes
+under the same lock: no clock, no random identifier, and the fonts that matplotlib brings. Colours are those that
+colour-blind readers tell apart, and every series has a marker of its own, so that a grey print reads the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import binascii
+import io
+import logging
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from harness.claims.registry import View
-from harness.report.tables import Table
+import numpy as np
+
+from harness.claims import figures as seeds
+from harness.claims import statistics
+from harness.claims.blog import images as fma_images
+from harness.claims.paper import (
+    CUDA_ALLOCATE,
+    CUDA_UPDATE,
+    OXIDE,
+    SCOPED,
+    TRITON_ALLOCATE,
+    TRITON_UPDATE,
+    losses_of,
+)
+from harness.claims.registry import Compared, Open, View
+from harness.claims.statistics import CONCURRENT, FILLED, SERIAL, Regime
+from harness.report.tables import COUNTERS, Column, Table, Value, as_csv, label, rust_kernel
+
+TRITON_WHILE = {"allocate": "triton/allocate/while", "update": "triton/update/while"}
+STATIC = {"allocate": TRITON_ALLOCATE, "update": TRITON_UPDATE}
+BASES = {"allocate": CUDA_ALLOCATE, "update": CUDA_UPDATE}
+FLUSHED = Regime(l2="flushed")
+REGIMES: tuple[tuple[str, Regime], ...] = (
+    ("serial, fresh table", SERIAL),
+    ("serial, filled table", FILLED),
+    ("concurrent, fresh table", CONCURRENT),
+    ("serial, fresh, L2 flushed", FLUSHED),
+)
 
 
-def make_figures(view: View, tables: Sequence[Table], verdicts: Sequence[dict[str, Any]]) -> dict[str, bytes]:
-    """Path below derived/ (`figures/NAME.svg`) -> bytes; none in this version."""
-    return {}
+class Missing(Exception):
+    """A figure has nothing to show in this archive; the text says why."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What a figure function hands over.
+
+    Attributes:
+        answer: the caption, one plain sentence with the numbers.
+        table: the numbers drawn. draw: gets a matplotlib Figure. size: inches.
+        samples: which rows of raw/samples.csv stand behind it, in words; blank where none do.
+    """
+
+    answer: str
+    table: Table
+    draw: Callable[[Any], None]
+    size: tuple[float, float]
+    samples: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawn figure. tables: names of the tables that belong beside it."""
+
+    name: str
+    title: str
+    question: str
+    answer: str
+    table: Table
+    svg: bytes
+    pdf: bytes
+    samples: str
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A figure that this archive cannot have, and why."""
+
+    name: str
+    title: str
+    question: str
+    why: str
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    name: str
+    title: str
+    question: str
+    tables: tuple[str, ...]
+    make: Callable[[View], Plot]
+
+
+_FIGURES: list[_Entry] = []
+
+
+def figure(name: str, title: str, question: str, tables: Sequence[str] = ()) -> Callable[[Any], Any]:
+    """Register a figure. `question` heads its section of the page; figures of one question stand together."""
+
+    def wrap(make: Callable[[View], Plot]) -> Callable[[View], Plot]:
+        _FIGURES.append(_Entry(name, title, question, tuple(tables), make))
+        return make
+
+    return wrap
+
+
+# ---------------------------------------------------------------------------------------------------------- drawing
+
+INK, SOFT, BAND = "#1a1a1a", "#8a8a8a", "#d0d0d0"
+# Okabe and Ito's colours, in an order of lightness that greys keep apart; kernel prefix -> (colour, marker).
+STYLES: tuple[tuple[str, str, str], ...] = (
+    ("cuda/floor", SOFT, "|"),
+    ("cuda/allocate/plain", INK, "o"),
+    ("cuda/update/plain", INK, "o"),
+    ("cuda", "#6b6b6b", "h"),
+    ("rust-oxide", "#E69F00", "D"),
+    ("rust-nvptx", "#D55E00", "s"),
+    ("triton/allocate/while", "#56B4E9", "v"),
+    ("triton/update/while", "#56B4E9", "v"),
+    ("triton", "#0072B2", "^"),
+)
+FALLBACK = ("#009E73", "P")
+SETTINGS: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.unicode_minus": True,
+    "axes.formatter.use_locale": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "lines.markersize": 6,
+    "text.color": INK,
+    "text.parse_math": False,  # a device called $x$ is a name
+    "svg.fonttype": "path",
+    "svg.hashsalt": "irr",
+    "pdf.fonttype": 3,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+}
+
+
+def style(kernel: str) -> tuple[str, str]:
+    """(colour, marker) of a kernel: one pair a language and form, on every figure."""
+    return next(((colour, mark) for start, colour, mark in STYLES if kernel.startswith(start)), FALLBACK)
+
+
+def words(text: str, most: int = 60) -> str:
+    """Text of an archive as a label: printable characters, bounded length."""
+    clean = "".join(c if c.isprintable() else " " for c in text)
+    clean = " ".join(clean.split())
+    return clean if len(clean) <= most else clean[: most - 1] + "…"
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    import matplotlib
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a glyph that the font lacks is drawn as a box
+        matplotlib.rcdefaults()  # whatever a user's matplotlibrc says
+        matplotlib.rcParams.update(SETTINGS)
+        yield
+
+
+def render(plot: Plot) -> tuple[bytes, bytes]:
+    """(SVG, PDF) of a plot, deterministic."""
+    from matplotlib.figure import Figure as Canvas
+
+    with _settings():
+        canvas = Canvas(figsize=plot.size, layout="constrained")
+        plot.draw(canvas)
+        svg, pdf = io.BytesIO(), io.BytesIO()
+        canvas.savefig(svg, format="svg", metadata={"Date": None, "Creator": "irr"})
+        canvas.savefig(pdf, format="pdf", metadata={"CreationDate": None, "Creator": "irr", "Producer": "irr"})
+    return svg.getvalue(), pdf.getvalue()
+
+
+def draw_figures(view: View) -> list[Figure | Absent]:
+    """Every figure of the archive, in the page's order, those without data with their reason."""
+    found: list[Figure | Absent] = []
+    for entry in _FIGURES:
+        try:
+            plot = entry.make(view)
+        except Missing as missing:
+            found.append(Absent(entry.name, entry.title, entry.question, str(missing), entry.tables))
+            continue
+        svg, pdf = render(plot)
+        found.append(
+            Figure(
+                entry.name, entry.title, entry.question, plot.answer, plot.table, svg, pdf, plot.samples, entry.tables
+            )
+        )
+    return found
+
+
+def files_of(found: Sequence[Figure | Absent]) -> dict[str, bytes]:
+    """Path below derived/ -> bytes: each figure as SVG and PDF with its numbers as CSV."""
+    files: dict[str, bytes] = {}
+    for item in found:
+        if isinstance(item, Figure):
+            files[f"figures/{item.name}.svg"] = item.svg
+            files[f"figures/{item.name}.pdf"] = item.pdf
+            files[f"figures/{item.name}.csv"] = as_csv(item.table)
+    return files
+
+
+# --------------------------------------------------------------------------------------------------- shared pieces
+
+
+def n(value: float) -> str:
+    """A ratio in a sentence: two decimals below ten, one above."""
+    return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}"
+
+
+def span_words(values: Sequence[float]) -> str:
+    """`0.82 to 0.88`, or one number where they agree."""
+    low, high = n(min(values)), n(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def timed_or_missing(view: View, *kernels: str) -> None:
+    """Raises Missing unless all were timed."""
+    if not view.archive.run.gpu and not len(view.archive.samples):
+        raise Missing("made without a GPU: no kernel was timed")
+    timed = set(view.table.kernels())
+    for kernel in kernels:
+        if kernel not in timed:
+            raise Missing(f"{kernel} was not timed")
+
+
+def main_kernels(view: View, stage: str) -> list[str]:
+    """The kernels that stand for a language in a stage, those that were timed."""
+    timed = set(view.table.kernels(stage))
+    names = [f"rust-oxide/{stage}/plain", f"rust-nvptx/{stage}/plain", STATIC[stage], TRITON_WHILE[stage]]
+    return [name for name in names if name in timed]
+
+
+def few_passes(found: Sequence[Compared]) -> str:
+    """What a reader must know of a run that is too short."""
+    if found and min(len(c.us.passes) for c in found) < statistics.MIN_PASSES:
+        return " One pass only: nothing here is told apart from noise."
+    return ""
+
+
+def rows_height(count_: int, extra: float = 1.25) -> float:
+    return extra + 0.27 * max(count_, 2)
+
+
+def log_ticks(axis: Any) -> None:
+    """A logarithmic axis whose ticks are plain numbers: 0.5, 1, 2, 5, 10."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(LogLocator(base=10, subs=tuple(range(1, 10))))
+
+
+def cell_rows(axes: Any, view: View, cells: Sequence[str]) -> None:
+    """Cells down the left, grouped by the question they answer."""
+    axes.set_ylim(len(cells) - 0.5, -0.5)
+    axes.set_yticks(range(len(cells)), [words(cell, 24) for cell in cells])
+    axes.tick_params(axis="y", length=0)
+    before = None
+    for index, cell in enumerate(cells):
+        axis = view.axis(cell)
+        if before is not None and axis != before:
+            axes.axhline(index - 0.5, color=BAND, linewidth=0.8, zorder=0)
+        before = axis
+
+
+def point(
+    axes: Any, kernel: str, value: float, low: float, high: float, row: float, legend: str, hollow: bool = False
+) -> None:
+    """A median with its range over passes."""
+    colour, mark = style(kernel)
+    axes.plot([low, high], [row, row], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2)
+    axes.plot(
+        [value], [row], marker=mark, color=colour, linestyle="none", label=legend, zorder=3,
+        markerfacecolor="none" if hollow else colour, markeredgecolor=colour, markeredgewidth=1.1,
+    )  # fmt: skip
+
+
+def legend(canvas: Any, axes: Any, columns: int = 4) -> None:
+    """One legend for all panels, each name once, above them."""
+    handles: dict[str, Any] = {}
+    for panel in axes:
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    if handles:
+        canvas.legend(
+            handles.values(), handles.keys(), loc="outside upper left", ncols=min(columns, len(handles)),
+            handletextpad=0.3, columnspacing=1.4,
+        )  # fmt: skip
+
+
+def panels(canvas: Any, many: int, **more: Any) -> list[Any]:
+    """`many` panels side by side with one vertical axis."""
+    return list(np.atleast_1d(canvas.subplots(1, many, sharey=True, **more)))
+
+
+# ------------------------------------------------------------------------------------------------- ratio by language
+
+
+def _ratio_plot(view: View, stage: str) -> Plot:
+    base = BASES[stage]
+    timed_or_missing(view, base)
+    kernels = main_kernels(view, stage)
+    if not kernels:
+        raise Missing(f"no {stage} kernel but CUDA C++'s was timed")
+    rows: list[dict[str, Value]] = []
+    drawn: dict[str, list[tuple[str, str, Compared]]] = {}
+    for title, regime in REGIMES:
+        for cell in view.cells():
+            for kernel in kernels:
+                compared = view.compare(kernel, base, cell, regime)
+                if compared is None:
+                    continue
+                drawn.setdefault(title, []).append((cell, kernel, compared))
+                language = "triton" if kernel == STATIC[stage] else "rust" if kernel.startswith("rust") else ""
+                paper = (
+                    seeds.cell_ratio(cell, f"{language}_over_cuda")
+                    if language and stage == "allocate" and regime == SERIAL
+                    else None
+                )
+                rows.append(
+                    {
+                        "axis": view.axis(cell), "cell": cell, "regime": title, "kernel": label(view, kernel),
+                        "ratio": compared.us.median, "low": compared.us.low, "high": compared.us.high,
+                        "floor": compared.floor, "paper": paper,
+                        "different": {-1: "faster", 0: "no", 1: "slower"}[compared.difference.side],
+                    }
+                )  # fmt: skip
+    if not rows:
+        raise Missing(f"no {stage} kernel shares a round with {base}")
+    columns = (
+        Column("axis", "axis", False), Column("cell", "cell", False), Column("regime", "regime", False),
+        Column("kernel", "kernel", False), Column("ratio", "ratio"), Column("low", "lowest pass"),
+        Column("high", "highest pass"), Column("floor", "A/A floor"), Column("different", "different", False),
+        *((Column("paper", "paper"),) if stage == "allocate" else ()),
+    )  # fmt: skip
+    cells = [cell for cell in view.cells() if any(row["cell"] == cell for row in rows)]
+
+    def draw(canvas: Any) -> None:
+        axes = panels(canvas, len(drawn))
+        for panel, (title, found) in zip(axes, drawn.items(), strict=True):
+            panel.set_title(title, loc="left")
+            panel.set_xscale("log")
+            panel.axvline(1, color=INK, linewidth=0.9, zorder=1)
+            for index, cell in enumerate(cells):
+                floors = [c.floor for where, _, c in found if where == cell and c.floor is not None]
+                if floors:
+                    panel.barh(
+                        index, 2 * max(floors), left=1 - max(floors), height=0.8, color=BAND, zorder=0,
+                        label="A/A floor",
+                    )  # fmt: skip
+            for cell, kernel, c in found:
+                offset = (kernels.index(kernel) - (len(kernels) - 1) / 2) * 0.16
+                row = cells.index(cell) + offset
+                point(panel, kernel, c.us.median, c.us.low, c.us.high, row, label(view, kernel))
+                theirs = next(
+                    (r["paper"] for r in rows if (r["cell"], r["regime"], r["kernel"]) == (cell, title, label(view, kernel))),
+                    None,
+                )  # fmt: skip
+                if theirs is not None and not (kernel.startswith("rust-nvptx") and "rust-oxide" in kernels[0]):
+                    point(
+                        panel, kernel, float(theirs), float(theirs), float(theirs), row,
+                        f"paper: {'Triton' if kernel.startswith('triton') else 'Rust'}", hollow=True,
+                    )  # fmt: skip
+            cell_rows(panel, view, cells)
+            log_ticks(panel.xaxis)
+            panel.grid(axis="x", color=BAND, linewidth=0.5)
+            panel.set_axisbelow(True)
+        canvas.supxlabel("time over CUDA C++'s, same cell and regime (1 is level, right is slower)", fontsize=9)
+        legend(canvas, axes)
+
+    serial = drawn.get(REGIMES[0][0]) or next(iter(drawn.values()))
+    parts = []
+    for kernel in kernels:
+        ratios = [c.us.median for _, name, c in serial if name == kernel]
+        if ratios:
+            parts.append(f"{label(view, kernel)} takes {span_words(ratios)} times CUDA C++'s time")
+    first = next(iter(drawn)) if REGIMES[0][0] not in drawn else REGIMES[0][0]
+    answer = f"In {stage} ({first}, {count(len({c for c, _, _ in serial}), 'cell')}) {'; '.join(parts)}."
+    answer += few_passes([c for _, _, c in serial])
+    note = "Median over passes of the median over rounds of the ratio within the round; range over passes."
+    table = Table(f"ratio-{stage}", f"Ratio to CUDA C++ in {stage}", columns, tuple(rows), note)
+    wide = 3.2 + 2.7 * len(drawn)
+    return Plot(answer, table, draw, (min(wide, 12.5), rows_height(len(cells), 1.7)), f"stage = {stage}, status = ok")
+
+
+LANGUAGES = "What does each language cost?"
+
+
+@figure("ratio-allocate", "Allocate by cell and regime", LANGUAGES, ("table1", "table3"))
+def ratio_allocate(view: View) -> Plot:
+    return _ratio_plot(view, "allocate")
+
+
+@figure("ratio-update", "Update by cell and regime", LANGUAGES)
+def ratio_update(view: View) -> Plot:
+    return _ratio_plot(view, "update")
+
+
+# ------------------------------------------------------------------------------------------------- launch regime
+
+
+@figure(
+    "reference",
+    "Rust's allocate by how both sides are launched",
+    "Is Rust's gap in allocate the language, or how the two sides are launched?",
+)
+def reference(view: View) -> Plot:
+    timed_or_missing(view, CUDA_ALLOCATE)
+    rust = rust_kernel(view, "allocate")
+    if rust is None:
+        raise Missing("no Rust allocate kernel was timed")
+    kinds = (
+        ("serial", "both on one stream", "s", False),
+        ("concurrent", "both on one branch a volume", "D", False),
+        ("reference", "reference (derived): Rust on one stream, CUDA on one branch a volume", "o", False),
+        ("paper", "the paper", "o", True),
+    )
+    rows: list[dict[str, Value]] = []
+    for cell in view.cells():
+        serial, branch = (view.compare(rust, CUDA_ALLOCATE, cell, regime) for regime in (SERIAL, CONCURRENT))
+        if serial is None or serial.reference is None:
+            continue
+        row: dict[str, Value] = {"cell": cell, "paper": seeds.cell_ratio(cell, "rust_over_cuda")}
+        for key, ratio in (
+            ("serial", serial.us), ("concurrent", None if branch is None else branch.us),
+            ("reference", serial.reference),
+        ):  # fmt: skip
+            if ratio is not None:
+                row |= {key: ratio.median, f"{key}_low": ratio.low, f"{key}_high": ratio.high}
+        rows.append(row)
+    if not rows:
+        raise Missing("CUDA's allocate was not timed in the concurrent regime, from which `reference` is derived")
+    cells = [str(row["cell"]) for row in rows]
+    colours = {"serial": "#D55E00", "concurrent": "#56B4E9", "reference": INK, "paper": INK}
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        axes.set_xscale("log")
+        axes.axvline(1, color=INK, linewidth=0.9, zorder=1)
+        for index, row in enumerate(rows):
+            for place, (key, legend_, mark, hollow) in enumerate(kinds):
+                value = row.get(key)
+                if not isinstance(value, (int, float)):
+                    continue
+                y = index + (place - 1.5) * 0.17
+                low, high = row.get(f"{key}_low", value), row.get(f"{key}_high", value)
+                axes.plot([low, high], [y, y], color=colours[key], linewidth=1.5)
+                axes.plot(
+                    [value], [y], marker=mark, color=colours[key], linestyle="none", label=legend_,
+                    markerfacecolor="none" if hollow else colours[key],
+                )  # fmt: skip
+        cell_rows(axes, view, cells)
+        log_ticks(axes.xaxis)
+        axes.grid(axis="x", color=BAND, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.set_xlabel(f"{label(view, rust)} over {CUDA_ALLOCATE}")
+        legend(canvas, [axes], 2)
+
+    def of(key: str) -> list[float]:
+        return [float(value) for row in rows if isinstance(value := row.get(key), (int, float))]
+
+    answer = (
+        f"With both on one stream {label(view, rust)} takes {span_words(of('serial'))} times CUDA C++'s time; put CUDA "
+        f"alone on one branch a volume, and the same two kernels read {span_words(of('reference'))}"
+    )
+    if of("paper"):
+        answer += f", where the paper has {span_words(of('paper'))} on its cards"
+    answer += ". The reference row is derived from two regimes and is not the paper's host loop."
+    heads = (("serial", "serial"), ("concurrent", "concurrent"), ("reference", "reference"))
+    columns = (
+        Column("cell", "cell", False),
+        *(Column(f"{k}{end}", f"{h}{text}") for k, h in heads for end, text in (("", ""), ("_low", ", lowest pass"), ("_high", ", highest pass"))),
+        Column("paper", "paper"),
+    )  # fmt: skip
+    note = "reference: the kernel's serial time over CUDA's concurrent time, same pass and round."
+    table = Table("reference", f"{label(view, rust)} by launch regime", columns, tuple(rows), note)
+    return Plot(
+        answer, table, draw, (9, rows_height(len(rows), 1.6)), "stage = allocate, table = fresh, l2 = asreset"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ total, share
+
+
+@figure("allocate-share", "Allocate's share of integration", "What does it come to in total?", ("table2",))
+def allocate_share(view: View) -> Plot:
+    timed_or_missing(view, CUDA_ALLOCATE, CUDA_UPDATE)
+    arms: list[tuple[str, str, str]] = [("CUDA C++", CUDA_ALLOCATE, CUDA_UPDATE)]
+    for name, pick in (("Rust", rust_kernel), ("Triton, bounded", None), ("Triton, unbounded", None)):
+        if pick is not None:
+            allocate, update = pick(view, "allocate"), pick(view, "update")
+        else:
+            kernels = STATIC if name.endswith(", bounded") else TRITON_WHILE
+            allocate, update = kernels["allocate"], kernels["update"]
+        timed = set(view.table.kernels())
+        if allocate in timed and update in timed:
+            arms.append((name, str(allocate), str(update)))
+    rows: list[dict[str, Value]] = []
+    for cell in view.cells():
+        for name, allocate, update in arms:
+            first, second = view.median_us(allocate, cell), view.median_us(update, cell)
+            if first is not None and second is not None:
+                rows.append(
+                    {
+                        "cell": cell, "arm": name, "allocate_us": first, "update_us": second,
+                        "total_us": first + second, "share": first / (first + second),
+                    }
+                )  # fmt: skip
+    if not rows:
+        raise Missing("no cell has both stages of one arm")
+    cells = list(dict.fromkeys(str(row["cell"]) for row in rows))
+    paper = float(seeds.paper("allocate_share"))
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        axes.axvline(100 * paper, color=INK, linestyle=(0, (4, 3)), linewidth=0.9, label="paper: about a tenth")
+        for row in rows:
+            place = next(i for i, arm in enumerate(arms) if arm[0] == row["arm"])
+            y = cells.index(str(row["cell"])) + (place - (len(arms) - 1) / 2) * 0.16
+            share = 100 * float(row["share"] or 0)
+            point(axes, arms[place][1], share, share, share, y, arms[place][0])
+        cell_rows(axes, view, cells)
+        axes.set_xlim(0, 100)
+        axes.grid(axis="x", color=BAND, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.set_xlabel("allocate, percent of allocate + update")
+        legend(canvas, [axes], 5)
+
+    parts = []
+    for name, *_ in arms:
+        shares = [100 * float(row["share"] or 0) for row in rows if row["arm"] == name]
+        low, high = f"{min(shares):.0f}", f"{max(shares):.0f}"
+        parts.append(f"{low} to {high} percent of {name}'s" if low != high else f"{low} percent of {name}'s")
+    answer = f"Allocate is {', '.join(parts)} integration time; the paper says about a tenth."
+    columns = (
+        Column("cell", "cell", False), Column("arm", "arm", False), Column("allocate_us", "allocate, us"),
+        Column("update_us", "update, us"), Column("total_us", "total, us"), Column("share", "allocate's share"),
+    )  # fmt: skip
+    table = Table(
+        "allocate-share", "Allocate's share", columns, tuple(rows), "Medians over passes, serial, fresh table."
+    )
+    return Plot(answer, table, draw, (9, rows_height(len(cells), 1.4)), "launch = serial, table = fresh, l2 = asreset")
+
+
+# ------------------------------------------------------------------------------------------------------ floors
+
+FLOORS = {"allocate": "cuda/floor/geometry", "update": "cuda/floor/atomics"}
+NULL = "cuda/floor/null"
+FLOOR_WORDS = {"allocate": "the geometry alone", "update": "the same atomics, bare"}
+
+
+@figure("floor", "Distance to the floor", "How far is each kernel from what the work itself costs?")
+def floor(view: View) -> Plot:
+    timed_or_missing(view)
+    rows: list[dict[str, Value]] = []
+    for stage, bottom in FLOORS.items():
+        for cell in view.cells():
+            for kernel in [BASES[stage], *main_kernels(view, stage)]:
+                ratio = statistics.ratio(view.table, kernel, bottom, cell)
+                if ratio is not None:
+                    rows.append(
+                        {
+                            "stage": stage, "cell": cell, "kernel": label(view, kernel),
+                            "us": view.median_us(kernel, cell), "floor_us": view.median_us(bottom, cell),
+                            "null_us": view.median_us(NULL, cell), "ratio": ratio.median, "low": ratio.low,
+                            "high": ratio.high,
+                        }
+                    )  # fmt: skip
+    if not rows:
+        raise Missing("no floor kernel was timed")
+    stages = [stage for stage in FLOORS if any(row["stage"] == stage for row in rows)]
+    cells = [cell for cell in view.cells() if any(row["cell"] == cell for row in rows)]
+    names = list(dict.fromkeys(str(row["kernel"]) for row in rows))
+
+    def draw(canvas: Any) -> None:
+        axes = panels(canvas, len(stages))
+        for panel, stage in zip(axes, stages, strict=True):
+            panel.set_xscale("log")
+            panel.set_title(f"{stage} over {FLOOR_WORDS[stage]}", loc="left")
+            panel.axvline(1, color=INK, linewidth=0.9)
+            for row in rows:
+                if row["stage"] == stage:
+                    here = [name for name in names if f"/{stage}/" in name]
+                    y = cells.index(str(row["cell"])) + (here.index(str(row["kernel"])) - (len(here) - 1) / 2) * 0.15
+                    values = [float(row[key] or 0) for key in ("ratio", "low", "high")]
+                    shown = str(row["kernel"]).replace(f"/{stage}/", " ")
+                    point(panel, str(row["kernel"]), *values, y, shown)
+            cell_rows(panel, view, cells)
+            log_ticks(panel.xaxis)
+            panel.grid(axis="x", color=BAND, linewidth=0.5)
+            panel.set_axisbelow(True)
+        canvas.supxlabel("time over the floor's (1 is the floor)", fontsize=9)
+        legend(canvas, axes, 5)
+
+    parts = []
+    for stage in stages:
+        ratios = [float(r["ratio"] or 0) for r in rows if r["stage"] == stage and r["kernel"] == BASES[stage]]
+        if ratios:
+            parts.append(f"CUDA C++'s {stage} takes {span_words(ratios)} times the time of {FLOOR_WORDS[stage]}")
+    empty = [float(r["null_us"]) for r in rows if r["null_us"] is not None]
+    answer = "; ".join(parts) + "."
+    if empty:
+        answer += f" A kernel that does nothing takes {span_words(empty)} us."
+    columns = (
+        Column("stage", "stage", False), Column("cell", "cell", False), Column("kernel", "kernel", False),
+        Column("us", "us"), Column("floor_us", "floor, us"), Column("null_us", "empty kernel, us"),
+        Column("ratio", "over the floor"), Column("low", "lowest pass"), Column("high", "highest pass"),
+    )  # fmt: skip
+    note = "allocate against cuda/floor/geometry (the walk without the table), update against cuda/floor/atomics."
+    table = Table("floor", "Distance to the floor", columns, tuple(rows), note)
+    size = (4 + 3.6 * len(stages), rows_height(len(cells), 1.7))
+    return Plot(answer, table, draw, size, "stage = floor, allocate, update; launch = serial, table = fresh")
+
+
+# ------------------------------------------------------------------------------------------------------ variants
+
+
+@figure("variants", "Every kernel at one cell", "What does each variant of a kernel cost?")
+def variants(view: View) -> Plot:
+    timed_or_missing(view)
+    cells = [cell for cell in view.cells() if len(view.table.kernels("allocate", cell)) > 1]
+    cell = "base" if "base" in cells else cells[0] if cells else None
+    if cell is None:
+        raise Missing("no cell has more than one kernel")
+    rows: list[dict[str, Value]] = []
+    for stage, base in BASES.items():
+        for kernel in view.table.kernels(stage, cell):
+            compared = view.compare(kernel, base, cell)
+            if compared is not None and kernel != base and not kernel.endswith("@twin"):
+                rows.append(
+                    {
+                        "stage": stage, "kernel": label(view, kernel), "us": view.median_us(kernel, cell),
+                        "ratio": compared.us.median, "low": compared.us.low, "high": compared.us.high,
+                        "floor": compared.floor,
+                        "different": {-1: "faster", 0: "no", 1: "slower"}[compared.difference.side],
+                    }
+                )  # fmt: skip
+    if not rows:
+        raise Missing(f"no variant shares a round with plain CUDA C++ on {cell}")
+    rows.sort(key=lambda row: (str(row["stage"]), float(row["ratio"] or 0), str(row["kernel"])))
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        axes.set_xscale("log")
+        axes.axvline(1, color=INK, linewidth=0.9)
+        for index, row in enumerate(rows):
+            if row["floor"] is not None:
+                half = float(row["floor"])
+                axes.barh(index, 2 * half, left=1 - half, height=0.8, color=BAND, zorder=0)
+            values = [float(row[key] or 0) for key in ("ratio", "low", "high")]
+            point(axes, str(row["kernel"]), *values, index, "")
+            axes.annotate(
+                f"{n(values[0])}x, {float(row['us'] or 0):.4g} us", (values[2], index), xytext=(7, 0),
+                textcoords="offset points", va="center", fontsize=7.5,
+            )  # fmt: skip
+            if index and row["stage"] != rows[index - 1]["stage"]:
+                axes.axhline(index - 0.5, color=SOFT, linewidth=0.8)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_yticks(range(len(rows)), [words(str(row["kernel"]), 48) for row in rows])
+        axes.tick_params(axis="y", length=0)
+        axes.margins(x=0.18)
+        log_ticks(axes.xaxis)
+        axes.grid(axis="x", color=BAND, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.set_xlabel(f"time over plain CUDA C++ of the same stage, {words(cell, 24)}, serial, fresh table")
+
+    parts = []
+    for stage in BASES:
+        here = [row for row in rows if row["stage"] == stage]
+        if here:
+            first, last = here[0], here[-1]
+            parts.append(
+                f"in {stage} from {n(float(first['ratio'] or 0))} times CUDA C++ plain ({first['kernel']}) "
+                f"to {n(float(last['ratio'] or 0))} times ({last['kernel']})"
+            )
+    answer = f"On {words(cell, 24)} the kernels go {'; '.join(parts)}."
+    columns = (
+        Column("stage", "stage", False), Column("kernel", "kernel", False), Column("us", "us"),
+        Column("ratio", "ratio"), Column("low", "lowest pass"), Column("high", "highest pass"),
+        Column("floor", "A/A floor"), Column("different", "different", False),
+    )  # fmt: skip
+    table = Table("variants", f"Every kernel on {words(cell, 24)}", columns, tuple(rows), "Serial, fresh table.")
+    return Plot(answer, table, draw, (9.5, rows_height(len(rows), 0.9)), f"cell = {words(cell, 24)}, launch = serial")
+
+
+# ------------------------------------------------------------------------------------------------------ loss
+
+
+@figure("loss", "Loss by load factor", "What does the bounded probe lose?", ("loss",))
+def loss(view: View) -> Plot:
+    timed_or_missing(view)
+    paper = {row["cell"]: row for row in seeds.rows("loss_triton_static8")}
+    rows: list[dict[str, Value]] = []
+    found = losses_of(view)
+    every = view.archive.samples
+    unbounded = every[every["kernel"].isin(tuple(TRITON_WHILE.values())) & every["status"].isin(("ok", "lossy"))]
+    for cell, ((least, most), (few, many)) in found.items():
+        facts = view.archive.run.cells[cell]
+        here = unbounded[unbounded["cell"] == cell]
+        lost = here["lost_blocks"].dropna()
+        theirs = paper.get(cell)
+        rows.append(
+            {
+                "cell": cell, "load": facts.load_factor, "blocks": facts.blocks, "lost_low": int(least),
+                "lost_high": int(most), "dropped_low": None if few != few else int(few),
+                "dropped_high": None if many != many else int(many),
+                "unbounded_lost": int(lost.max()) if len(lost) else None,
+                "paper_lost": None if theirs is None else int(theirs["blocks_lost"]),
+                "paper_dropped": None if theirs is None else int(theirs["points_dropped"]),
+            }
+        )  # fmt: skip
+    if not rows:
+        raise Missing(f"{TRITON_ALLOCATE} was not timed, or its loss not counted")
+    rows.sort(key=lambda row: (float(row["load"] or 0), str(row["cell"])))
+    panels_of = (("lost", "blocks lost"), ("dropped", "samples of update dropped"))
+
+    def draw(canvas: Any) -> None:
+        axes = list(canvas.subplots(1, 2))
+        colour, mark = style(TRITON_ALLOCATE)
+        for panel, (key, title) in zip(axes, panels_of, strict=True):
+            panel.set_title(f"{title}, per launch", loc="left")
+            points = [row for row in rows if row[f"{key}_high"] is not None]
+            loads = [float(row["load"] or 0) for row in points]
+            for load, row in zip(loads, points, strict=True):
+                panel.plot([load, load], [row[f"{key}_low"], row[f"{key}_high"]], color=colour, linewidth=2)
+            panel.plot(
+                loads, [row[f"{key}_high"] for row in points], marker=mark, color=colour, linestyle="none",
+                label="bounded probe (static8), most", clip_on=False,
+            )  # fmt: skip
+            theirs = [row for row in rows if row[f"paper_{key}"] is not None]
+            if theirs:
+                panel.plot(
+                    [float(row["load"] or 0) for row in theirs], [row[f"paper_{key}"] for row in theirs], marker="o",
+                    markerfacecolor="none", color=INK, linestyle="none", markersize=9, label="the paper",
+                    clip_on=False,
+                )  # fmt: skip
+            if key == "lost":
+                whole = [row for row in rows if row["unbounded_lost"] is not None]
+                if whole:
+                    other, shape = style(TRITON_WHILE["allocate"])
+                    panel.plot(
+                        [float(row["load"] or 0) for row in whole], [row["unbounded_lost"] for row in whole],
+                        marker=shape, color=other, linestyle="none", markersize=4, label="unbounded probe (while)",
+                        clip_on=False,
+                    )  # fmt: skip
+            panel.set_yscale("symlog", linthresh=1)
+            panel.set_ylim(bottom=0)
+            panel.set_xlim(0, max(1.0, max(loads, default=1.0)))
+            panel.set_xlabel("load factor of the table")
+            panel.grid(color=BAND, linewidth=0.5)
+            panel.set_axisbelow(True)
+        legend(canvas, axes, 4)
+
+    losing = [row for row in rows if (row["lost_high"] or 0) > 0 or (row["dropped_high"] or 0) > 0]
+    top = rows[-1]
+    if losing:
+        worst = max(losing, key=lambda row: int(row["lost_high"] or 0))
+        answer = (
+            f"The bounded probe loses from load {float(losing[0]['load'] or 0):.3f} on, at most {worst['lost_high']} of "
+            f"{worst['blocks']} blocks (load {float(worst['load'] or 0):.3f})"
+        )
+    else:
+        answer = f"The bounded probe lost nothing up to load {float(top['load'] or 0):.3f}, the highest here"
+    whole = [int(row["unbounded_lost"]) for row in rows if row["unbounded_lost"] is not None]
+    if whole:
+        answer += (
+            "; the unbounded one lost nothing anywhere." if not max(whole) else f"; the unbounded one lost {max(whole)}."
+        )
+    else:
+        answer += "."
+    columns = (
+        Column("cell", "cell", False), Column("load", "load"), Column("blocks", "blocks"),
+        Column("lost_low", "blocks lost, least"), Column("lost_high", "most"),
+        Column("dropped_low", "samples dropped, least"), Column("dropped_high", "most"),
+        Column("unbounded_lost", "unbounded probe: blocks lost"), Column("paper_lost", "paper: blocks"),
+        Column("paper_dropped", "paper: points"),
+    )  # fmt: skip
+    table = Table("loss-by-load", "Loss by load factor", columns, tuple(rows), "Least and most over all samples.")
+    samples = f"kernel = {TRITON_ALLOCATE} or {TRITON_UPDATE}: lost_blocks, dropped_points"
+    return Plot(answer, table, draw, (9.5, 3.8), samples)
+
+
+# ------------------------------------------------------------------------------------------------------ counters
+
+
+@figure("counters", "Counters of one allocate launch", "What do the counters and the machine code say?", ("table4",))
+def counters(view: View) -> Plot:
+    candidates = [OXIDE, SCOPED, "rust-nvptx/allocate/plain", TRITON_WHILE["allocate"], TRITON_ALLOCATE]
+
+    def opcodes(manifest: dict[str, Any], key: str) -> float | None:
+        value = (manifest.get("sass") or {}).get("instructions") if key == "instructions" else manifest.get(key)
+        return float(value) if isinstance(value, (int, float)) else None
+
+    def of(kernel: str) -> dict[str, float | None]:
+        manifest = view.manifest(kernel) or {}
+        static = {
+            "static SASS instructions": opcodes(manifest, "instructions"),
+            "registers per thread": opcodes(manifest, "registers"),
+        }
+        return static | {what: view.counter(kernel, metric) for what, metric in COUNTERS}
+
+    base = of(CUDA_ALLOCATE)
+    paper_columns = {OXIDE: "rust_plain_first_read", SCOPED: "rust_scoped_load"}
+    rows: list[dict[str, Value]] = []
+    for kernel in candidates:
+        for metric, value in of(kernel).items():
+            if value is None or not base[metric]:
+                continue
+            theirs = None
+            if kernel in paper_columns:
+                ours, first = seeds.counter(metric, paper_columns[kernel]), seeds.counter(metric, "cuda")
+                theirs = ours / first if ours is not None and first else None
+            rows.append(
+                {
+                    "metric": metric, "kernel": label(view, kernel), "value": value, "cuda": base[metric],
+                    "ratio": value / float(base[metric] or 1), "paper": theirs,
+                }
+            )  # fmt: skip
+    if not rows:
+        raise Missing("neither counters nor machine code of a second allocate kernel are in this archive")
+    metrics = [metric for metric in base if any(row["metric"] == metric for row in rows)]
+    kernels = list(dict.fromkeys(str(row["kernel"]) for row in rows))
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        axes.set_xscale("log")
+        axes.axvline(1, color=INK, linewidth=0.9)
+        for row in rows:
+            kernel = str(row["kernel"])
+            y = metrics.index(str(row["metric"])) + (kernels.index(kernel) - (len(kernels) - 1) / 2) * 0.15
+            value = float(row["ratio"] or 0)
+            hollow = kernel.startswith(SCOPED)
+            colour, mark = style(kernel)
+            axes.plot(
+                [value], [y], marker="d" if hollow else mark, color=colour, linestyle="none", label=kernel,
+                markeredgecolor=INK if hollow else colour,
+            )  # fmt: skip
+            if row["paper"] is not None:
+                axes.plot(
+                    [float(row["paper"])], [y], marker="o", markerfacecolor="none", color=INK, linestyle="none",
+                    markersize=9, label="the paper, same kernel",
+                )  # fmt: skip
+        axes.set_ylim(len(metrics) - 0.5, -0.5)
+        axes.set_yticks(range(len(metrics)), metrics)
+        axes.tick_params(axis="y", length=0)
+        log_ticks(axes.xaxis)
+        axes.grid(axis="x", color=BAND, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.set_xlabel("over CUDA C++'s value (1 is the same)")
+        legend(canvas, [axes], 3)
+
+    measured = any(view.counter(CUDA_ALLOCATE, metric) is not None for _, metric in COUNTERS)
+    first = str(rows[0]["kernel"])
+    parts = [
+        f"{row['metric']} {n(float(row['ratio'] or 0))} times" for row in rows if row["kernel"] == first
+    ]  # fmt: skip
+    answer = f"Against CUDA C++, {first} has {', '.join(parts)}."
+    if not measured:
+        answer += " No hardware counters are in this archive; what is shown is read from the machine code."
+    columns = (
+        Column("metric", "metric", False), Column("kernel", "kernel", False), Column("value", "value"),
+        Column("cuda", "CUDA"), Column("ratio", "over CUDA"), Column("paper", "paper, over CUDA"),
+    )  # fmt: skip
+    table = Table("counters", "Counters over CUDA C++'s, allocate on base", columns, tuple(rows))
+    return Plot(answer, table, draw, (9, rows_height(len(metrics), 1.8) + 0.5))
+
+
+# ------------------------------------------------------------------------------------------------------ devices
+
+
+@figure("devices", "The same ratios on each device", "Do the devices agree?")
+def devices(view: View) -> Plot:
+    timed_or_missing(view, CUDA_ALLOCATE)
+    names = {p.device_uuid: p.device_name for p in view.archive.run.passes}
+    uuids = list(names)
+    if len(uuids) < 2:
+        raise Missing("one device only")
+    rows: list[dict[str, Value]] = []
+    for stage, base in BASES.items():
+        for kernel in main_kernels(view, stage):
+            for cell in view.cells():
+                compared = view.compare(kernel, base, cell)
+                if compared is None or len(set(compared.us.devices)) < 2:
+                    continue
+                row: dict[str, Value] = {"stage": stage, "kernel": label(view, kernel), "cell": cell}
+                for index, uuid in enumerate(uuids):
+                    here = [v for v, d in zip(compared.us.passes, compared.us.devices, strict=True) if d == uuid]
+                    if here:
+                        row[f"device{index}"] = statistics.median(here)
+                values = [float(v) for i in range(len(uuids)) if isinstance(v := row.get(f"device{i}"), float)]
+                row["apart"] = max(values) / min(values) - 1
+                row["floor"] = compared.floor
+                rows.append(row)
+    if not rows:
+        raise Missing("no ratio was measured on two devices")
+    rows.sort(key=lambda row: (str(row["stage"]), str(row["kernel"])))
+    shapes = ("o", "s", "^", "D", "v", "P", "h", "X")
+    colours = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", INK, SOFT)
+    groups = list(dict.fromkeys(str(row["kernel"]) for row in rows))
+    cells = [cell for cell in view.cells() if any(row["cell"] == cell for row in rows)]
+
+    def draw(canvas: Any) -> None:
+        axes = panels(canvas, len(groups))
+        for panel, group in zip(axes, groups, strict=True):
+            panel.set_title(words(group.replace("/plain", ""), 30), loc="left", fontsize=8)
+            for row in rows:
+                if row["kernel"] != group:
+                    continue
+                y = cells.index(str(row["cell"]))
+                values = [row.get(f"device{i}") for i in range(len(uuids))]
+                there = [float(v) for v in values if isinstance(v, float)]
+                panel.plot([min(there), max(there)], [y, y], color=SOFT, linewidth=1)
+                for index, value in enumerate(values):
+                    if isinstance(value, float):
+                        panel.plot(
+                            [value], [y], marker=shapes[index % 8], color=colours[index % 8], linestyle="none",
+                            markersize=6 if index % 2 == 0 else 4.5,
+                            label=words(f"device {index}: {names[uuids[index]]}, {uuids[index][:12]}", 60),
+                        )  # fmt: skip
+            panel.axvline(1, color=INK, linewidth=0.9, zorder=0)
+            cell_rows(panel, view, cells)
+            panel.locator_params(axis="x", nbins=4)
+            panel.grid(axis="x", color=BAND, linewidth=0.5)
+            panel.set_axisbelow(True)
+        canvas.supxlabel("time over CUDA C++'s on the same device", fontsize=9)
+        legend(canvas, axes, 2)
+
+    worst = max(rows, key=lambda row: float(row["apart"] or 0))
+    answer = (
+        f"The devices' ratios are at most {100 * float(worst['apart'] or 0):.1f} percent apart "
+        f"({worst['kernel']} on {worst['cell']})."
+    )
+    columns = (
+        Column("stage", "stage", False), Column("kernel", "kernel", False), Column("cell", "cell", False),
+        *(Column(f"device{i}", f"device {i}") for i in range(len(uuids))), Column("apart", "apart"),
+        Column("floor", "A/A floor"),
+    )  # fmt: skip
+    note = "; ".join(f"device {i}: {uuid}" for i, uuid in enumerate(uuids))
+    table = Table("devices", "Ratios by device", columns, tuple(rows), note)
+    size = (min(3 + 2.2 * len(groups), 14), rows_height(len(cells), 1.8))
+    return Plot(answer, table, draw, size, "launch = serial, table = fresh, l2 = asreset")
+
+
+# ------------------------------------------------------------------------------------------------------ contraction
+
+FMA = "Do two compilers compute the same image?"
+
+
+@dataclass(frozen=True)
+class DifferenceMap:
+    """Pixels in which two iteration images differ: positions and b - a, edge in pixels."""
+
+    a: str
+    b: str
+    size: int
+    rows: np.ndarray
+    columns: np.ndarray
+    change: np.ndarray
+
+
+MAX_PIXELS = 4_000_000
+
+
+def difference_map(view: View) -> DifferenceMap:
+    """The finding `fma.difference`: little-endian (row u2, column u2, change i2) of every pixel that differs, zlib and
+    base64.
+
+    Raises:
+        Missing: not in the archive, or not of that form.
+    """
+    found = view.value("fma.difference", dict)
+    if found is None:
+        raise Missing("the archive does not carry which pixels differ (finding fma.difference)")
+    try:
+        size = int(found["size"])
+        packed = base64.b64decode(str(found["pixels"]), validate=True)
+        unpacker = zlib.decompressobj()
+        data = unpacker.decompress(packed, 6 * MAX_PIXELS)
+        if unpacker.unconsumed_tail or len(data) % 6 or not 0 < size <= 16384:
+            raise ValueError("too many pixels")
+        table = np.frombuffer(data, "<u2").reshape(-1, 3)
+    except (KeyError, TypeError, ValueError, binascii.Error, zlib.error):
+        raise Missing("the finding fma.difference is not of the form that irr writes") from None
+    rows, columns, change = table[:, 0].astype(int), table[:, 1].astype(int), table[:, 2].astype(np.int16).astype(int)
+    if len(table) and max(int(rows.max()), int(columns.max())) >= size:
+        raise Missing("the finding fma.difference names pixels outside its image")
+    return DifferenceMap(words(str(found.get("a"))), words(str(found.get("b"))), size, rows, columns, change)
+
+
+@figure("fma-map", "Pixels in which two contracted images differ", FMA)
+def fma_map(view: View) -> Plot:
+    found = difference_map(view)
+    if not len(found.rows):
+        raise Missing(f"the images {found.a} and {found.b} do not differ")
+    bins = 256
+    step = max(1, found.size // bins)
+    edge = -(-found.size // step)
+    density = np.zeros((edge, edge))
+    np.add.at(density, (found.rows // step, found.columns // step), 1)
+    # The zoom: the window of 64 by 64 pixels that holds the most.
+    window = min(64, found.size)
+    tiles = np.zeros((-(-found.size // window), -(-found.size // window)), int)
+    np.add.at(tiles, (found.rows // window, found.columns // window), 1)
+    top, left = (int(v) * window for v in np.unravel_index(int(tiles.argmax()), tiles.shape))
+    inside = (
+        (found.rows >= top) & (found.rows < top + window) & (found.columns >= left) & (found.columns < left + window)
+    )
+    zoom = np.full((window, window), np.nan)
+    zoom[found.rows[inside] - top, found.columns[inside] - left] = found.change[inside]
+    most = int(np.abs(found.change).max())
+
+    def draw(canvas: Any) -> None:
+        from matplotlib.patches import Rectangle
+
+        left_axes, right_axes = canvas.subplots(1, 2)
+        shown = np.ma.masked_equal(density, 0)
+        image = left_axes.imshow(
+            shown, cmap="viridis_r", norm="log", interpolation="nearest", extent=(0, found.size, found.size, 0)
+        )
+        left_axes.set_title(f"whole image, differing pixels per {step} x {step}", loc="left")
+        left_axes.add_patch(Rectangle((left, top), window, window, fill=False, edgecolor="#D55E00", linewidth=1.5))
+        canvas.colorbar(image, ax=left_axes, shrink=0.75)
+        limit = max(1, int(np.nanmax(np.abs(zoom))))
+        near = right_axes.imshow(
+            np.ma.masked_invalid(zoom), cmap="PuOr", vmin=-limit, vmax=limit, interpolation="nearest",
+            extent=(left, left + window, top + window, top),
+        )  # fmt: skip
+        right_axes.set_facecolor("#f4f4f4")
+        right_axes.set_title("zoom on the square, change in iterations", loc="left")
+        canvas.colorbar(near, ax=right_axes, shrink=0.75)
+        for axes in (left_axes, right_axes):
+            axes.set_xlabel("column")
+            axes.set_ylabel("row")
+            for side in axes.spines.values():
+                side.set_visible(True)
+
+    total = found.size**2
+    answer = (
+        f"{len(found.rows):,} of {total:,} pixels ({100 * len(found.rows) / total:.2f} percent) differ between {found.a} "
+        f"and {found.b}, by at most {most} iterations; all lie along the border of the set."
+    )
+    if not _on_border(found):
+        answer = answer.replace("; all lie along the border of the set", "")
+    blog = f"{seeds.blog('pixels'):,} pixels and {seeds.blog('largest')} iterations"
+    answer += f" The blog has {blog}."
+    rows: list[dict[str, Value]] = [
+        {"tile_row": int(r) * step, "tile_column": int(c) * step, "pixels": int(density[r, c])}
+        for r, c in np.argwhere(density > 0)
+    ]
+    columns = (
+        Column("tile_row", "first row"),
+        Column("tile_column", "first column"),
+        Column("pixels", "pixels that differ"),
+    )
+    table = Table("fma-map", f"Differing pixels per tile of {step} x {step}", columns, tuple(rows))
+    return Plot(answer, table, draw, (10, 4.4))
+
+
+def _on_border(found: DifferenceMap) -> bool:
+    """Whether the differing pixels fill less than a twentieth of the image's tiles of 16 pixels; they do where they
+    follow a line."""
+    tiles = {(int(r), int(c)) for r, c in zip(found.rows // 16, found.columns // 16, strict=True)}
+    return len(tiles) < (found.size / 16) ** 2 / 20
+
+
+@figure("fma-pairs", "Every pair of images", FMA)
+def fma_pairs(view: View) -> Plot:
+    try:
+        document = fma_images(view)
+    except Open as open_:
+        raise Missing(open_.verdict.reason) from None
+    rows: list[dict[str, Value]] = [
+        {key: pair.get(key) for key in ("a", "b", "pixels", "max", "class", "net")} for pair in document["pairs"]
+    ]
+    names = list(dict.fromkeys(str(pair[key]) for pair in document["pairs"] for key in ("a", "b")))
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        grid = np.full((len(names), len(names)), np.nan)
+        for row in rows:
+            i, j = names.index(str(row["a"])), names.index(str(row["b"]))
+            grid[i, j] = grid[j, i] = float(row["pixels"] or 0)
+        axes.imshow(
+            np.ma.masked_invalid(grid), cmap="Blues", vmin=0, vmax=max(1.0, float(np.nanmax(grid))) * 1.6,
+            aspect="auto",
+        )  # fmt: skip
+        for i in range(len(names)):
+            for j in range(len(names)):
+                if i != j and grid[i, j] == grid[i, j]:
+                    same = grid[i, j] == 0
+                    axes.text(
+                        j, i, "same" if same else f"{int(grid[i, j]):,}", ha="center", va="center", fontsize=8,
+                        fontweight="bold" if same else "normal",
+                    )  # fmt: skip
+        axes.set_xticks(range(len(names)), [words(x, 28) for x in names], rotation=30, ha="right")
+        axes.set_yticks(range(len(names)), [words(x, 28) for x in names])
+        axes.tick_params(length=0)
+        for side in axes.spines.values():
+            side.set_visible(False)
+        axes.set_title("pixels that differ", loc="left")
+
+    same = [f"{row['a']} and {row['b']}" for row in rows if row["pixels"] == 0]
+    differ = next((row for row in rows if {row["a"], row["b"]} == {"nvcc", "oxide"}), None)
+    answer = ""
+    if differ is not None:
+        answer = f"nvcc's and cuda-oxide's fusions differ in {int(differ['pixels'] or 0):,} pixels. "
+    answer += f"Identical: {'; '.join(same[:6])}." if same else "No two images are identical."
+    columns = (
+        Column("a", "a", False), Column("b", "b", False), Column("pixels", "pixels"), Column("max", "largest"),
+        Column("class", "change class"), Column("net", "net, b - a"),
+    )  # fmt: skip
+    table = Table("fma-pairs", "Pairs of images", columns, tuple(rows))
+    return Plot(answer, table, draw, (2.5 + 0.95 * len(names), 1.3 + 0.42 * len(names)))
+
+
+@figure("fma-time", "Mandelbrot: a language's time over CUDA C++'s", "Does contraction decide which language is faster?")
+def fma_time(view: View) -> Plot:
+    timed = [kernel for kernel in view.table.kernels("fma") if "/mandelbrot-" in kernel and "@" not in kernel]
+    rows: list[dict[str, Value]] = []
+    for kernel in timed:
+        language, _, variant = kernel.split("/", 2)
+        base = f"cuda/fma/{variant}"
+        if language == "cuda" or base not in timed:
+            continue
+        for load in ("aot", "jit"):
+            for cell in view.table.cells(kernel, Regime(load=load)):
+                compared = view.compare(kernel, base, cell, Regime(load=load))
+                if compared is not None:
+                    rows.append(
+                        {
+                            "kernel": label(view, kernel), "load": load, "cell": cell, "ratio": compared.us.median,
+                            "low": compared.us.low, "high": compared.us.high, "floor": compared.floor,
+                            "ahead": compared.us.ahead, "rounds": compared.us.rounds,
+                            "different": {-1: "faster", 0: "no", 1: "slower"}[compared.difference.side],
+                        }
+                    )  # fmt: skip
+    if not rows:
+        raise Missing("the contraction study's kernels were not timed on a GPU")
+    rows.sort(key=lambda row: (str(row["load"]), str(row["kernel"])))
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        axes.axvline(0, color=INK, linewidth=0.9)
+        for index, row in enumerate(rows):
+            if row["floor"] is not None:
+                half = 100 * float(row["floor"])
+                axes.barh(index, 2 * half, left=-half, height=0.8, color=BAND, zorder=0, label="A/A floor")
+            values = [100 * (float(row[key] or 0) - 1) for key in ("ratio", "low", "high")]
+            point(
+                axes, str(row["kernel"]), *values, index,
+                "each compiler's contraction" if "-default-" in str(row["kernel"]) else "contraction off",
+                hollow="-off-" in str(row["kernel"]),
+            )  # fmt: skip
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_yticks(range(len(rows)), [words(f"{row['kernel']}, {row['load']}", 52) for row in rows])
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x", color=BAND, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.set_xlabel("percent slower than CUDA C++'s same program (left of 0 is faster)")
+        legend(canvas, [axes], 3)
+
+    def of(word: str) -> list[float]:
+        return [100 * (float(row["ratio"] or 0) - 1) for row in rows if word in str(row["kernel"])]
+
+    parts = [
+        f"{text} {min(of(word)):+.1f} to {max(of(word)):+.1f} percent"
+        for word, text in (("-default-", "with each compiler's own contraction"), ("-off-", "with contraction off"))
+        if of(word)
+    ]
+    answer = f"Against CUDA C++'s Mandelbrot the others take {', '.join(parts)}."
+    columns = (
+        Column("kernel", "kernel", False), Column("load", "load", False), Column("cell", "cell", False),
+        Column("ratio", "ratio"), Column("low", "lowest pass"), Column("high", "highest pass"),
+        Column("floor", "A/A floor"), Column("ahead", "rounds ahead"), Column("rounds", "rounds"),
+        Column("different", "different", False),
+    )  # fmt: skip
+    table = Table("fma-time", "Mandelbrot against CUDA C++", columns, tuple(rows))
+    return Plot(answer, table, draw, (9, rows_height(len(rows), 1.2)), "stage = fma")
+
+
+# ------------------------------------------------------------------------------------------------------ the machine
+
+MAX_POINTS = 400
+
+
+@figure("machine", "The devices while they ran", "Did the machine hold still?")
+def machine(view: View) -> Plot:
+    log = view.archive.telemetry
+    quantities = (("sm_clock_mhz", "SM clock, MHz"), ("temperature_c", "temperature, C"), ("power_w", "board power, W"))
+    there = [(key, text) for key, text in quantities if len(log) and log[key].notna().any()]
+    if not there:
+        raise Missing("no telemetry: NVML gave none, or nothing ran on a GPU")
+    groups = [(int(number), str(uuid), rows) for (number, uuid), rows in log.groupby(["pass", "device_uuid"], sort=True)]
+    uuids = list(dict.fromkeys(uuid for _, uuid, _ in groups))
+    rows: list[dict[str, Value]] = []
+    for number, uuid, group in groups:
+        row: dict[str, Value] = {"pass": number, "device": uuids.index(uuid), "readings": len(group)}
+        for key, _ in there:
+            values = group[key].dropna().tolist()
+            if values:
+                row |= {f"{key}_low": float(min(values)), f"{key}_high": float(max(values))}
+        row["throttled"] = int((group["throttle"].fillna(0) > 0).sum())
+        rows.append(row)
+
+    def draw(canvas: Any) -> None:
+        axes = list(np.atleast_1d(canvas.subplots(len(there), 1, sharex=True)))
+        dashes = ("-", "--", ":", "-.")
+        colours = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+        for panel, (key, text) in zip(axes, there, strict=True):
+            for number, uuid, group in groups:
+                part = group[["t_s", key]].dropna()
+                part = part.iloc[:: max(1, len(part) // MAX_POINTS)]
+                index = uuids.index(uuid)
+                panel.plot(
+                    part["t_s"].tolist(), part[key].tolist(), linewidth=1.1, color=colours[index % 4],
+                    linestyle=dashes[number % 4], label=f"device {index}, pass {number}",
+                )  # fmt: skip
+            panel.set_ylabel(text, fontsize=8)
+            panel.grid(color=BAND, linewidth=0.5)
+            panel.set_axisbelow(True)
+        axes[-1].set_xlabel("seconds since the pass began")
+        legend(canvas, axes[:1], 6)
+
+    parts = []
+    for key, text in there:
+        name, _, unit = text.partition(", ")
+        low = min(float(row[f"{key}_low"] or 0) for row in rows if f"{key}_low" in row)
+        high = max(float(row[f"{key}_high"] or 0) for row in rows if f"{key}_high" in row)
+        parts.append(f"{name} {low:.0f} to {high:.0f} {unit}")
+    samples = view.archive.samples
+    throttled = int((samples["throttle"].fillna(0) > 0).sum())
+    answer = f"{'; '.join(parts)}; {throttled} of {len(samples)} samples were throttled (kept, and flagged)."
+    answer = answer[0].upper() + answer[1:]
+    columns = (
+        Column("pass", "pass"), Column("device", "device"), Column("readings", "readings"),
+        *(Column(f"{k}_{end}", f"{t}, {word}") for k, t in there for end, word in (("low", "lowest"), ("high", "highest"))),
+        Column("throttled", "readings throttled"),
+    )  # fmt: skip
+    note = "; ".join(f"device {i}: {uuid}" for i, uuid in enumerate(uuids))
+    table = Table("machine", "The devices while they ran", columns, tuple(rows), note)
+    return Plot(answer, table, draw, (9, 0.8 + 1.5 * len(there)))

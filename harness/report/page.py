@@ -7,12 +7,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness.archive.read import load
-from harness.claims.evaluate import verdicts
 from harness.claims.registry import View
-from harness.report.derive import LOCK, THIS, write_derived
+from harness.report.derive import LOCK, Derivation, prepare, write_derived
 from harness.report.figures import make_figures
-from harness.report.tables import Table, make_tables
+from harness.report.tables import Table
 
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE = "report.html"
@@ -91,14 +89,11 @@ def _context(view: View, tables: list[Table], document: list[dict[str, Any]]) ->
     }
 
 
-def make_pages(root: Path) -> dict[str, bytes]:
+def make_pages(done: Derivation) -> dict[str, bytes]:
     """The page and its figures: path below derived/ -> bytes."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    view = View(load(root, THIS))
-    document = verdicts([view.archive])
-    tables = make_tables(view)
-    files = make_figures(view, tables, document)
+    files = make_figures(done.view, done.tables, done.verdicts)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -106,7 +101,7 @@ def make_pages(root: Path) -> dict[str, bytes]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    html = environment.get_template("report.html").render(_context(view, tables, document))
+    html = environment.get_template("report.html").render(_context(done.view, done.tables, done.verdicts))
     files[PAGE] = (html.rstrip("\n") + "\n").encode("utf-8", "backslashreplace")
     return files
 
@@ -117,5 +112,6 @@ def report(root: Path) -> str:
     Raises:
         IrrError: no archive there, or it cannot be written.
     """
-    write_derived(root, make_pages(root))
+    done = prepare(root)
+    write_derived(root, done, make_pages(done))
     return str(root / "derived" / PAGE)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.archive.schema import number
+from harness.archive.schema import STATUSES, number
 from harness.claims import figures, statistics
 from harness.claims.paper import (
     CUDA_ALLOCATE,
@@ -356,22 +356,21 @@ def _order(view: View, cell: str) -> int:
 
 
 def _cell_row(view: View, kernel: str, cell: str, regime: statistics.Regime) -> list[dict[str, Value]]:
-    every = view.table.select(kernel, cell, regime, ("ok", "lossy", "failed", "hung"))
+    every = view.table.select(kernel, cell, regime, STATUSES)
     if not len(every):
         return []
-    timed = every[every["status"].isin(("ok", "lossy"))].dropna(subset=["us"])
-    counts = every["status"].value_counts().to_dict()
+    statuses = every["status"].tolist()
     row: dict[str, Value] = {
         "axis": view.axis(cell.split("+")[0]), "cell": cell, "launch": regime.launch, "table": regime.table,
-        "l2": regime.l2, "load": regime.load, "kernel": label(view, kernel), "samples": len(every),
-        "status": " ".join(f"{status} {counts[status]}" for status in sorted(counts)),
-        "throttled": int((every["throttle"].fillna(0) > 0).sum()),
+        "l2": regime.l2, "load": regime.load, "kernel": label(view, kernel), "samples": len(statuses),
+        "status": " ".join(f"{status} {statuses.count(status)}" for status in sorted(set(statuses))),
+        "throttled": sum(mask > 0 for mask in every["throttle"].tolist()),
     }  # fmt: skip
-    values = timed["us"].tolist()
-    if values:
-        medians = [statistics.median(group["us"].tolist()) for _, group in timed.groupby(statistics.PASS)]
+    timed = view.table.series(kernel, cell, regime, "us", ("ok", "lossy"))
+    if timed:
+        medians = list(statistics.pass_medians(timed).values())
         row |= {"us": statistics.median(medians), "us_low": min(medians), "us_high": max(medians)}
-        row |= {f"p{percent}": statistics.percentile(values, percent) for percent in (50, 95, 99)}
+        row |= {f"p{percent}": statistics.percentile(list(timed.values()), percent) for percent in (50, 95, 99)}
         row["drift"] = statistics.drift(timed)
     stage = kernel.split("/")[1]
     row["floor"] = view.table.floor(cell, stage, regime)

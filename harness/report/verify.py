@@ -13,7 +13,7 @@ from harness.archive.read import MAX_CSV, load, opened, read_bytes
 from harness.archive.verify import check_raw
 from harness.errors import IrrError
 from harness.report import derive as derivation
-from harness.report.derive import DERIVE, PAGES, RECORD, THIS, lock_hash, sha256
+from harness.report.derive import DERIVE, PAGES, RECORD, THIS, Derivation, lock_hash, sha256
 
 TOLERANCE = 1e-5
 """Relative difference of two numbers written with six digits by two versions of irr that compute the same thing."""
@@ -43,7 +43,8 @@ def check_derived(root: Path) -> tuple[list[str], str]:
     ]
     if problems:
         return problems, "nothing derived again"
-    again = derivation.derive(root)
+    done = derivation.prepare(root)
+    again = derivation.derive(done)
     same_version = record.get("derive") == DERIVE
     plain = [name for name in stored if not name.startswith(PAGES)]
     for name in sorted(set(plain) | set(again)):
@@ -57,7 +58,7 @@ def check_derived(root: Path) -> tuple[list[str], str]:
     words = f"{len(plain)} derived files {how}"
     pages = [name for name in stored if name.startswith(PAGES)]
     if pages:
-        problems += _check_pages(root, {name: stored[name] for name in pages}, record)
+        problems += _check_pages(done, {name: stored[name] for name in pages}, record)
         under_lock = same_version and record.get("lock") == lock_hash()
         words += (
             f", {len(pages)} pages and figures {'byte for byte' if under_lock else 'by their hashes (another lock)'}"
@@ -65,7 +66,7 @@ def check_derived(root: Path) -> tuple[list[str], str]:
     return problems, words
 
 
-def _check_pages(root: Path, stored: dict[str, bytes], record: dict[str, Any]) -> list[str]:
+def _check_pages(done: Derivation, stored: dict[str, bytes], record: dict[str, Any]) -> list[str]:
     """Figures and the page again, where the packages are the ones of the archive's lock."""
     if record.get("derive") != DERIVE or record.get("lock") is None or record["lock"] != lock_hash():
         return []
@@ -73,7 +74,7 @@ def _check_pages(root: Path, stored: dict[str, bytes], record: dict[str, Any]) -
 
     if not locked_packages():
         return []
-    again = make_pages(root)
+    again = make_pages(done)
     return [
         f"derived/{name} differs from what is derived now" for name in sorted(stored) if again.get(name) != stored[name]
     ]
