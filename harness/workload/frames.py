@@ -1,0 +1,323 @@
+"""Real depth frames: folders of depth images and poses, read with suspicion and turned into scenes.
+
+Two layouts are known:
+
+* 7-Scenes: `frame-NNNNNN.depth.png` (16 bit), `.color.png` or `.color.jpg`, `.pose.txt` (4x4, camera to world), and
+  `camera-intrinsics.txt` (3x3) where the folder has one. Depth 0 and 65535 are "no reading".
+* TartanAir V2: `depth_lcam_front/*.png` (four 8-bit channels that hold one float32), `image_lcam_front/*.png`,
+  `pose_lcam_front.txt` (tx ty tz qx qy qz qw a line, camera to world in NED axes), 90 degrees of view.
+
+World axes are OpenCV's everywhere (x right, y down, z forward of the first camera's convention): a NED point (n, e, d)
+is (e, d, n) here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from harness.errors import IrrError
+from harness.workload.scenes import Scene
+
+DEPTH_SCALE = 1000.0
+"""Units a metre of a 16-bit depth image: 1000 in 7-Scenes, 5000 in TUM."""
+
+NO_READING = (0, 65535)
+"""16-bit values that are not distances."""
+
+DEPTH_MAX = 20.0
+"""Farthest depth that is fused, metres (inclusive): a sky of 10 km must not allocate blocks."""
+
+RIGID = 1e-3
+"""How far R^T R may lie from the identity: 7-Scenes' poses are written with seven digits and reach 2e-7."""
+
+SEVEN_SCENES_INTRINSICS = (585.0, 585.0, 320.0, 240.0)
+"""fx, fy, cx, cy that 7-Scenes states for its depth camera, for folders without camera-intrinsics.txt."""
+
+NED_TO_CV = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+
+MAX_PIXELS = 1 << 26
+"""Pixels of one frame; a larger image is refused before it is decoded."""
+
+
+@dataclass(frozen=True)
+class Intrinsics:
+    """Pinhole camera, pixels: focal lengths and principal point."""
+
+    fx: float
+    fy: float
+    cx: float
+    cy: float
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite([self.fx, self.fy, self.cx, self.cy]).all() and self.fx > 0 and self.fy > 0):
+            raise IrrError(f"intrinsics fx {self.fx}, fy {self.fy}, cx {self.cx}, cy {self.cy} are no camera")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame.
+
+    Attributes:
+        depth: (h, w) f32, metres along the optical axis; 0 where there is no reading.
+        colors: (h, w, 3) u8.
+        pose: (4, 4) f64, camera to world.
+    """
+
+    name: str
+    depth: np.ndarray
+    colors: np.ndarray
+    pose: np.ndarray
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A folder of frames, each read when it is asked for.
+
+    Attributes:
+        frames: what reads each usable frame, in order.
+        skipped: (frame, reason) of those that are not used.
+    """
+
+    name: str
+    layout: str
+    intrinsics: Intrinsics
+    frames: tuple[Callable[[], Frame], ...]
+    skipped: tuple[tuple[str, str], ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __iter__(self) -> Iterator[Frame]:
+        return (read() for read in self.frames)
+
+
+# ------------------------------------------------------------------------------------------------------ back-projection
+
+
+def to_scene(frame: Frame, intrinsics: Intrinsics, *, stride: int = 1, depth_max: float = DEPTH_MAX) -> Scene:
+    """Points of a frame in the world, row by row: every stride-th pixel with 0 < depth <= depth_max.
+
+    Computed in float64, cast to float32, so that every arm gets the same points.
+    """
+    depth = frame.depth[::stride, ::stride].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        keep = np.isfinite(depth) & (depth > 0) & (depth <= depth_max)
+    v, u = np.nonzero(keep)
+    z = depth[v, u]
+    x = (u * stride - intrinsics.cx) / intrinsics.fx * z
+    y = (v * stride - intrinsics.cy) / intrinsics.fy * z
+    points = np.stack([x, y, z], axis=-1) @ frame.pose[:3, :3].T + frame.pose[:3, 3]
+    colors = frame.colors[::stride, ::stride][v, u]
+    return Scene(
+        np.ascontiguousarray(points, np.float32),
+        np.ascontiguousarray(colors, np.uint8),
+        frame.pose[:3, 3].astype(np.float32),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- poses
+
+
+def pose_fault(pose: np.ndarray) -> str | None:
+    """Why a (4, 4) matrix is not a camera's pose, None if it is one."""
+    if not np.isfinite(pose).all():
+        return "its pose has values that are not finite"
+    if not np.allclose(pose[3], [0, 0, 0, 1], atol=RIGID):
+        return "the last row of its pose is not 0 0 0 1"
+    rotation = pose[:3, :3]
+    if np.abs(rotation.T @ rotation - np.eye(3)).max() > RIGID:
+        return "its pose is not rigid (the rotation's columns are not orthonormal)"
+    if np.linalg.det(rotation) < 0:
+        return "its pose mirrors (determinant -1)"
+    return None
+
+
+def quaternion_pose(values: np.ndarray) -> np.ndarray:
+    """Camera-to-world matrix (4, 4) in OpenCV axes of a TartanAir line: tx ty tz qx qy qz qw, NED.
+
+    A quaternion that is not of length 1 gives a matrix that `pose_fault` refuses; it is not repaired.
+    """
+    t, (x, y, z, w) = values[:3], values[3:]
+    rotation = np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+    pose = np.eye(4)
+    pose[:3, :3] = NED_TO_CV @ rotation @ NED_TO_CV.T
+    pose[:3, 3] = NED_TO_CV @ t
+    return pose
+
+
+def _numbers(path: Path) -> np.ndarray:
+    """The numbers of a text file, (rows, columns) f64.
+
+    Raises:
+        IrrError: it cannot be read, or a line is not numbers of one count.
+    """
+    try:
+        rows = [line.split() for line in path.read_text(encoding="ascii").splitlines() if line.strip()]
+        table = np.array([[float(word) for word in row] for row in rows], np.float64)
+    except FileNotFoundError:
+        raise IrrError(f"{path} is missing") from None
+    except (OSError, ValueError):
+        raise IrrError(f"{path} is not a table of numbers") from None
+    if table.ndim != 2:
+        raise IrrError(f"{path} is not a table of numbers with one count a line")
+    return table
+
+
+# -------------------------------------------------------------------------------------------------------------- images
+
+
+def _pixels(path: Path) -> np.ndarray:
+    try:
+        with Image.open(path) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise IrrError(f"{path} has {image.width} x {image.height} pixels, more than {MAX_PIXELS}")
+            return np.array(image)
+    except FileNotFoundError:
+        raise IrrError(f"{path} is missing") from None
+    except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
+        raise IrrError(f"{path} is not a readable image: {error}") from None
+
+
+def depth_of_16_bit(values: np.ndarray, scale: float = DEPTH_SCALE) -> np.ndarray:
+    """Metres (h, w) f32 of a 16-bit depth image; 0 where there is no reading."""
+    return np.where(np.isin(values, NO_READING), 0, values / scale).astype(np.float32)
+
+
+def depth_of_float(channels: np.ndarray) -> np.ndarray:
+    """Metres (h, w) f32 of an (h, w, 4) u8 image whose four channels hold one little-endian float32."""
+    depth = np.ascontiguousarray(channels).view("<f4")[..., 0].astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(depth) & (depth > 0), depth, 0).astype(np.float32)
+
+
+def _read_16_bit(path: Path, scale: float) -> np.ndarray:
+    values = _pixels(path)
+    if values.ndim != 2 or values.dtype.kind not in "ui" or values.dtype.itemsize < 2:
+        raise IrrError(f"{path} is not a 16-bit depth image ({values.dtype} {values.shape})")
+    return depth_of_16_bit(values, scale)
+
+
+def _read_float(path: Path) -> np.ndarray:
+    values = _pixels(path)
+    if values.ndim != 3 or values.shape[2] != 4 or values.dtype != np.uint8:
+        raise IrrError(f"{path} is not a depth image of four 8-bit channels ({values.dtype} {values.shape})")
+    return depth_of_float(values)
+
+
+def _read_colors(path: Path | None, shape: tuple[int, ...]) -> np.ndarray:
+    """Colours of a frame, grey where there is no image."""
+    if path is None:
+        return np.full((*shape, 3), 128, np.uint8)
+    values = _pixels(path)
+    if values.ndim == 2:
+        values = np.repeat(values[..., None], 3, axis=2)
+    if values.shape[:2] != shape or values.dtype != np.uint8 or values.shape[2] < 3:
+        raise IrrError(f"{path} is {values.shape}, its depth image {shape}: they must be registered")
+    return np.ascontiguousarray(values[..., :3])
+
+
+# ------------------------------------------------------------------------------------------------------------- folders
+
+
+def open_folder(folder: Path, *, depth_scale: float = DEPTH_SCALE) -> Trajectory:
+    """The frames of a folder in one of the known layouts.
+
+    Raises:
+        IrrError: no such folder, no known layout in it, no usable frame, or counts that do not agree.
+    """
+    if not folder.is_dir():
+        raise IrrError(f"{folder} is not a folder", "name the folder that holds the frames")
+    if any(folder.glob("*.depth.png")):
+        found = _seven_scenes(folder, depth_scale)
+    elif (folder / "pose_lcam_front.txt").exists() or (folder / "depth_lcam_front").is_dir():
+        found = _tartanair(folder)
+    else:
+        raise IrrError(
+            f"{folder} has no frames of a known layout",
+            "7-Scenes: frame-NNNNNN.depth.png and .pose.txt; TartanAir V2: depth_lcam_front/ and pose_lcam_front.txt",
+        )
+    if not found.frames:
+        reasons = "; ".join(f"{name}: {why}" for name, why in found.skipped[:3])
+        raise IrrError(f"{folder} has no usable frame ({reasons or 'none at all'})")
+    return found
+
+
+def _seven_scenes(folder: Path, scale: float) -> Trajectory:
+    if not (np.isfinite(scale) and scale > 0):
+        raise IrrError(f"a depth scale must be positive units a metre, not {scale}")
+    path = folder / "camera-intrinsics.txt"
+    intrinsics = Intrinsics(*SEVEN_SCENES_INTRINSICS)
+    if path.exists():
+        matrix = _numbers(path)
+        if matrix.shape != (3, 3):
+            raise IrrError(f"{path} is {matrix.shape}, intrinsics are 3 x 3")
+        intrinsics = Intrinsics(*(float(matrix[i]) for i in ((0, 0), (1, 1), (0, 2), (1, 2))))
+    names = sorted({re.sub(r"\.(depth|color|pose)\.\w+$", "", p.name) for p in folder.glob("*.*.*")})
+    frames: list[Callable[[], Frame]] = []
+    skipped: list[tuple[str, str]] = []
+    for name in names:
+        depth, pose = folder / f"{name}.depth.png", folder / f"{name}.pose.txt"
+        missing = [p.name for p in (depth, pose) if not p.exists()]
+        if missing:
+            skipped.append((name, f"{' and '.join(missing)} missing"))
+            continue
+        matrix = _numbers(pose)
+        fault = f"its pose is {matrix.shape}, not 4 x 4" if matrix.shape != (4, 4) else pose_fault(matrix)
+        if fault:
+            skipped.append((name, fault))
+            continue
+        colors = next((p for p in (folder / f"{name}.color.{e}" for e in ("png", "jpg")) if p.exists()), None)
+        frames.append(_reader(name, lambda d=depth: _read_16_bit(d, scale), colors, matrix))
+    return Trajectory(folder.name, "7-Scenes", intrinsics, tuple(frames), tuple(skipped))
+
+
+def _tartanair(folder: Path) -> Trajectory:
+    depths = sorted((folder / "depth_lcam_front").glob("*.png"))
+    lines = _numbers(folder / "pose_lcam_front.txt")
+    if len(depths) != len(lines):
+        raise IrrError(
+            f"{folder} has {len(depths)} depth images and {len(lines)} poses",
+            "fetch what is missing; frames and poses are not paired by guessing",
+        )
+    if lines.shape[1] != 7:
+        raise IrrError(f"{folder / 'pose_lcam_front.txt'} has {lines.shape[1]} numbers a line, a pose has 7")
+    frames: list[Callable[[], Frame]] = []
+    skipped: list[tuple[str, str]] = []
+    intrinsics = None
+    for depth, line in zip(depths, lines, strict=True):
+        name = depth.name.split("_")[0]
+        pose = quaternion_pose(line)
+        fault = pose_fault(pose)
+        if fault:
+            skipped.append((name, fault))
+            continue
+        if intrinsics is None:
+            height, width = _pixels(depth).shape[:2]
+            intrinsics = Intrinsics(width / 2, height / 2, width / 2, height / 2)  # 90 degrees both ways
+        image = folder / "image_lcam_front" / depth.name.replace("_depth", "")
+        frames.append(_reader(name, lambda d=depth: _read_float(d), image if image.exists() else None, pose))
+    return Trajectory(
+        folder.name, "TartanAir V2", intrinsics or Intrinsics(320, 320, 320, 320), tuple(frames), tuple(skipped)
+    )
+
+
+def _reader(
+    name: str, read_depth: Callable[[], np.ndarray], colors: Path | None, pose: np.ndarray
+) -> Callable[[], Frame]:
+    def read() -> Frame:
+        depth = read_depth()
+        return Frame(name, depth, _read_colors(colors, depth.shape), pose)
+
+    return read

@@ -1,0 +1,130 @@
+"""A synthetic trajectory: a furnished room, seen by a ray caster, with and without a depth sensor's noise.
+
+It stands in for real frames where there are none, so that warm, cold, dense and noisy cells run on every machine. The
+camera walks along one wall and turns a little between frames, as a hand-held one does: neighbouring frames overlap.
+
+The noise is the model of a structured-light sensor (first Kinect) by Nguyen, Izadi and Lovell, "Modeling Kinect Sensor
+Noise for Improved 3D Reconstruction and Tracking", 3DIMPVT 2012: axial standard deviation
+0.0012 + 0.0019 (z - 0.4)^2 metres, to which 0.0001 / sqrt(z) * theta^2 / (pi/2 - theta)^2 is added where the surface
+is seen at more than 60 degrees; readings beyond 82 degrees are lost (the model's data end there).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.workload.frames import Frame, Intrinsics
+
+SIZE = 640
+INTRINSICS = Intrinsics(SIZE / 2, SIZE / 2, SIZE / 2, SIZE / 2)
+"""640 x 640 pixels, 90 degrees: the shape of the paper's real frames."""
+
+ROOM = np.array([[-3.0, -1.5, -2.5], [3.0, 1.3, 2.5]])
+"""Inside of the walls, metres: 6 x 2.8 x 5 (y down)."""
+
+SPHERES = np.array([[-1.2, 0.9, 1.2, 0.40], [0.6, 0.6, 1.9, 0.25], [1.6, 1.0, 0.9, 0.30], [-0.2, 1.05, 1.0, 0.25]])
+"""Centre and radius, metres."""
+
+BOXES = np.array(
+    [
+        [[-2.6, 0.3, 1.6], [-1.7, 1.3, 2.5]],  # cupboard in the corner
+        [[0.0, 0.9, 1.6], [1.2, 1.3, 2.3]],  # table
+        [[1.9, -0.6, 2.2], [2.7, 1.3, 2.5]],  # shelf
+        [[-0.9, -0.9, 2.42], [0.5, -0.2, 2.5]],  # picture, 8 cm off the wall
+    ]
+)
+"""Corners, metres."""
+
+GRAZING = np.deg2rad(82.0)
+STEEP = np.deg2rad(60.0)
+NOISE_SEED = 2012
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What a frame's rays hit: depth (h, w) f64 metres along the optical axis, incidence (h, w) radians, colors u8."""
+
+    depth: np.ndarray
+    incidence: np.ndarray
+    colors: np.ndarray
+
+
+def pose(number: int) -> np.ndarray:
+    """Camera to world (4, 4) of frame `number`: 4 cm and 1.5 degrees a frame."""
+    yaw = np.deg2rad(-6.0 + 1.5 * number)
+    matrix = np.eye(4)
+    matrix[:3, :3] = [[np.cos(yaw), 0, np.sin(yaw)], [0, 1, 0], [-np.sin(yaw), 0, np.cos(yaw)]]
+    matrix[:3, 3] = [-0.3 + 0.04 * number, 0.05 * np.sin(0.7 * number), -1.0 + 0.02 * number]
+    return matrix
+
+
+def _rays(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Camera position (3,) and directions (h * w, 3) with a step of 1 along the optical axis."""
+    v, u = np.mgrid[0:SIZE, 0:SIZE]
+    x, y = (u - INTRINSICS.cx) / INTRINSICS.fx, (v - INTRINSICS.cy) / INTRINSICS.fy
+    local = np.stack([x, y, np.ones_like(x)], axis=-1).reshape(-1, 3)
+    matrix = pose(number)
+    return matrix[:3, 3], local @ matrix[:3, :3].T
+
+
+def _box(origin: np.ndarray, direction: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where rays enter and leave an axis-aligned box: distances (n, 2), axes of the entry and exit faces (n, 2)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        a, b = (low - origin) / direction, (high - origin) / direction
+    near, far = np.fmin(a, b), np.fmax(a, b)
+    return (
+        np.stack([near.max(axis=1), far.min(axis=1)], axis=1),
+        np.stack([near.argmax(axis=1), far.argmin(axis=1)], axis=1),
+    )
+
+
+def cast(number: int) -> Hits:
+    """The nearest surface along every ray of a frame."""
+    origin, direction = _rays(number)
+    n = len(direction)
+    spans, faces = _box(origin, direction, *ROOM)
+    best, normal = spans[:, 1].copy(), np.zeros((n, 3))
+    normal[np.arange(n), faces[:, 1]] = 1.0
+    thing = np.zeros(n, np.int64)
+    for number_of, (low, high) in enumerate(BOXES, 1):
+        span, face = _box(origin, direction, low, high)
+        hit = (span[:, 0] < span[:, 1]) & (span[:, 0] > 0) & (span[:, 0] < best)
+        best[hit], thing[hit], normal[hit] = span[hit, 0], number_of, 0.0
+        normal[np.flatnonzero(hit), face[hit, 0]] = 1.0
+    for number_of, (*centre, radius) in enumerate(SPHERES, 1 + len(BOXES)):
+        offset = origin - np.array(centre)
+        a, b = (direction**2).sum(axis=1), direction @ offset
+        root = b * b - a * (offset @ offset - radius**2)
+        with np.errstate(invalid="ignore"):
+            t = (-b - np.sqrt(root)) / a
+        hit = (root > 0) & (t > 0) & (t < best)
+        best[hit], thing[hit] = t[hit], number_of
+        normal[hit] = (offset + t[hit, None] * direction[hit]) / radius
+    cosine = np.abs((direction * normal).sum(axis=1)) / np.linalg.norm(direction, axis=1)
+    place = origin + best[:, None] * direction
+    checks = np.floor(place / 0.25).astype(np.int64).sum(axis=1) & 1
+    tint = np.array([[37, 59, 83]]) * (thing[:, None] + 2) % 200
+    colors = (tint + 40 * checks[:, None]).astype(np.uint8)
+    shape = (SIZE, SIZE)
+    return Hits(best.reshape(shape), np.arccos(np.clip(cosine, 0, 1)).reshape(shape), colors.reshape(*shape, 3))
+
+
+def axial_sigma(z: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Standard deviation of a depth reading, metres (see the module's source)."""
+    sigma = 0.0012 + 0.0019 * (z - 0.4) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steep = 0.0001 / np.sqrt(z) * theta**2 / (np.pi / 2 - theta) ** 2
+    return sigma + np.where(theta > STEEP, steep, 0.0)
+
+
+def frame(number: int, *, noise: bool = False) -> Frame:
+    """One frame of the trajectory; the same noise on every machine."""
+    hits = cast(number)
+    depth = hits.depth
+    if noise:
+        draw = np.random.default_rng([NOISE_SEED, number]).standard_normal(depth.shape)
+        depth = depth + draw * axial_sigma(depth, hits.incidence)
+        depth = np.where((hits.incidence < GRAZING) & (depth > 0), depth, 0.0)
+    return Frame(f"room-{number:03d}", depth.astype(np.float32), hits.colors, pose(number))
