@@ -15,7 +15,7 @@ import pytest
 
 from harness.build import assemble, triton_aot, triton_facts
 from harness.build.kernels import ARMS, KERNELS, Kernel
-from harness.build.manifest import ToolMissing, ToolUnsupported
+from harness.build.manifest import Emitted, ToolMissing, ToolUnsupported
 from harness.device.host import HostHung
 from harness.device.interpreter import Job, fuse, run_jobs
 from harness.environment import ROOT
@@ -293,11 +293,21 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("triton")
 
 
+_emitted: dict[tuple[str, int], Emitted] = {}
+
+
+def emitted_once(name: str, arch: int, work: Path) -> Emitted:
+    """The contraction-free PTX of a row; tests that look at the same text compile it once."""
+    if (name, arch) not in _emitted:
+        _emitted[name, arch] = triton_aot.emit(KERNELS[name], arch, False, work)
+    return _emitted[name, arch]
+
+
 @pytest.mark.parametrize("arch", [80, 90, 120])
 @pytest.mark.parametrize("name", ATOMICS)
 def test_ptx_holds_what_the_algorithm_says(work: Path, name: str, arch: int) -> None:
     kernel = KERNELS[name]
-    emitted = triton_aot.emit(kernel, arch, False, work)
+    emitted = emitted_once(name, arch, work)
     text = emitted.ptx
     found: dict[str, int] = {}
     for word in re.findall(r"\b(?:atom|red)\.global\.[\w.]*?(cas\.b64|exch\.b32|add\.u32|add\.u64|add\.f32)\b", text):
@@ -320,7 +330,7 @@ def test_parameters_are_the_field_table(work: Path) -> None:
     sizes = {"*": 8, "f": 4, "i": 4}
     for name, extra in (("triton/allocate/while", "*ifff*"), ("triton/update/while", "**ifff")):
         expected = [sizes[field.triton[0]] for field in FIELDS] + [sizes[c] for c in extra] + [8, 8]
-        emitted = triton_aot.emit(KERNELS[name], 90, False, work)
+        emitted = emitted_once(name, 90, work)
         assert triton_aot.ptx_parameter_sizes(emitted.ptx) == expected == triton_aot.flat_sizes(KERNELS[name])
 
 
@@ -339,7 +349,7 @@ def test_a_row_that_does_not_fit_its_kernel_is_refused(work: Path) -> None:
 
 def test_the_default_contracts_and_nothing_else_changes(work: Path) -> None:
     kernel = KERNELS["triton/update/while"]
-    off, on = (triton_aot.emit(kernel, 90, contract, work) for contract in (False, True))
+    off, on = emitted_once(kernel.name, 90, work), triton_aot.emit(kernel, 90, True, work)
     assert "fma.rn.f32" in on.ptx and "fma" not in off.ptx
     assert "enable_fp_fusion=True" in on.flags and "enable_fp_fusion=False" in off.flags
 
@@ -348,7 +358,7 @@ def test_two_builds_give_the_same_ptx_and_no_path(work: Path, tmp_path: Path) ->
     kernel = KERNELS["triton/allocate/while"]
     elsewhere = tmp_path / "another checkout"
     shutil.copytree(ROOT / "triton", elsewhere / "triton")
-    first = triton_aot.emit(kernel, 90, False, work)
+    first = emitted_once(kernel.name, 90, work)
     second = triton_aot.emit(kernel, 90, False, tmp_path / "work", root=elsewhere)
     assert first.ptx == second.ptx and first.sources == second.sources
     assert not re.search(r"\.file|\.loc\b|/(?:home|root|tmp|work)/", first.ptx)
@@ -357,7 +367,7 @@ def test_two_builds_give_the_same_ptx_and_no_path(work: Path, tmp_path: Path) ->
 
 def test_the_callers_settings_do_not_reach_the_compiler(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = KERNELS["triton/update/while"]
-    plain = triton_aot.emit(kernel, 90, False, work)
+    plain = emitted_once(kernel.name, 90, work)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "1")
     assert triton_aot.emit(kernel, 90, False, work).ptx == plain.ptx
@@ -365,7 +375,7 @@ def test_the_callers_settings_do_not_reach_the_compiler(work: Path, monkeypatch:
 
 def test_bundled_differs_in_the_ptx_version_only(work: Path) -> None:
     kernel = KERNELS["triton/allocate/while"]
-    ours, theirs = triton_aot.emit(kernel, 90, False, work), triton_aot.emit(kernel, 90, False, work, bundled=True)
+    ours, theirs = emitted_once(kernel.name, 90, work), triton_aot.emit(kernel, 90, False, work, bundled=True)
     changed = [(a, b) for a, b in zip(ours.ptx.splitlines(), theirs.ptx.splitlines(), strict=True) if a != b]
     assert [a.split()[0] for a, _ in changed] == [".version"]
     found = triton_aot.find_assembler(90, bundled=True)
