@@ -133,7 +133,7 @@ def find_devices(wanted: str | None, allow_shared: bool) -> Found | None:
             identity = next(
                 (d for d in known if str(d.get("uuid")).lower() == uuid.lower()), {"name": "MIG slice", "mig": True}
             )
-            state = session.telemetry(handle).values
+            state = settled(session, handle)
             findings = preflight.inspect(
                 preflight.DeviceState(
                     uuid=uuid,
@@ -155,6 +155,17 @@ def find_devices(wanted: str | None, allow_shared: bool) -> Found | None:
         return Found(chosen, known, flags, text)
     finally:
         session.close()
+
+
+def settled(session: Any, handle: Any) -> dict[str, Any]:
+    """A device's state, once NVML's memory of a process that has just ended is gone: utilisation is a mean over up to
+    a second, and a run that follows another one must not be refused for it."""
+    for _ in range(8):
+        state = session.telemetry(handle).values
+        if (state.get("utilisation") or 0) <= preflight.MAX_UTILISATION or session.processes(handle):
+            break
+        time.sleep(0.25)
+    return state
 
 
 def _without_nvml(why: str, version: str, wanted: str | None) -> Found | None:
@@ -196,7 +207,11 @@ def chosen_rows(arms: str | None) -> list[Kernel]:
     rows = select_kernels(arms)
     if arms is None:
         return planning.matrix_kernels(rows)
-    return [row for row in rows if row.stage in ("allocate", "update", "floor") and row.name != "cuda/floor/record"]
+    return [
+        row
+        for row in rows
+        if row.stage in ("allocate", "update", "integrate", "floor") and row.name != "cuda/floor/record"
+    ]
 
 
 def chosen_cells(cells: str | None, quick: bool) -> list[Cell]:

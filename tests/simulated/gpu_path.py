@@ -1,0 +1,123 @@
+"""Checks of harness/device/gpu.py over simulated CuPy; run as a program, because both stand in for the process's own.
+
+python tests/simulated/gpu_path.py FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+
+import builds  # noqa: E402
+import cupy_on_host  # noqa: E402
+
+cupy_on_host.install()
+
+from harness.device import gpu  # noqa: E402
+from harness.measure.inventory import Built, find_built  # noqa: E402
+from harness.measure.sampler import measure  # noqa: E402
+from harness.workload.reference import evaluate  # noqa: E402
+from harness.workload.scenes import sphere  # noqa: E402
+from harness.workload.volume import ENTRY_DTYPE, VolumeConfig  # noqa: E402
+
+SCENE = sphere(0.2, 100, 200)
+CONFIG = VolumeConfig(512)
+
+
+def kernels(folder: Path) -> dict[str, gpu.LoadedKernel]:
+    names = [*builds.HELPERS, *builds.FLOORS, "cuda/allocate/nowait"]
+    builds.make_build(folder, names)
+    loaded = {}
+    for name in names:
+        found = find_built(folder, cupy_on_host.ARCH, name)
+        assert isinstance(found, Built)
+        loaded[name] = gpu.load(found.manifest, found.cubin)
+    return loaded
+
+
+def every_volume_is_exact(rig: gpu.GpuCell, reference: object) -> None:
+    for volume in rig.volumes:
+        fused = volume.fused("cuda")
+        assert np.array_equal(fused.coords, reference.coords)
+        assert np.array_equal(fused.weight, reference.weight)
+
+
+def main(folder: Path) -> None:
+    loaded = kernels(folder)
+    device = gpu.Gpu()
+    assert device.uuid == cupy_on_host.UUID and device.arch == 90
+    reference = evaluate(SCENE, CONFIG)
+    needed = len(reference.coords)
+    rig = gpu.GpuCell(device, CONFIG, SCENE, loaded["cuda/allocate/plain"], 3, loaded["cuda/floor/record"])
+    assert rig.built == needed
+
+    # Update from the built table and zeroed voxels: a second batch gives the same sums, not twice as much.
+    for launch, l2 in (("serial", "asreset"), ("concurrent", "asreset"), ("serial", "flushed")):
+        batch = rig.batch(loaded["cuda/update/plain"], launch, "fresh", l2)
+        for _ in range(3):
+            reading = measure(batch)
+        every_volume_is_exact(rig, reference)
+        assert (
+            reading.counters is not None and reading.counters.blocks == needed and not reading.counters.dropped_points
+        )
+        assert reading.mhz is not None and abs(reading.mhz - 2000) < 1 and reading.us > 0
+
+    # Allocate: fresh begins empty, filled begins full, whatever ran before; both end with the whole set.
+    for table in ("fresh", "filled"):
+        batch = rig.batch(loaded["cuda/allocate/plain"], "serial", table, "asreset")
+        for _ in range(2):
+            batch.reset()
+            keys = [volume.table.get().view(ENTRY_DTYPE)["key"] for volume in rig.volumes]
+            assert all(int((k != -1).sum()) == (needed if table == "filled" else 0) for k in keys)
+            assert measure(batch).counters.blocks == needed  # type: ignore[union-attr]
+
+    # Without a graph the same work is enqueued by hand.
+    plain = rig.batch(loaded["cuda/update/plain"], graph=False)
+    measure(plain)
+    every_volume_is_exact(rig, reference)
+
+    # The floor adds at the recorded offsets: as many additions as update makes, in the same voxels.
+    offsets = rig.offsets().get()
+    assert len(offsets) == reference.samples
+    floor = rig.batch(loaded["cuda/floor/atomics"])
+    assert measure(floor).counters is None
+    every_volume_is_exact(rig, reference)  # weight 1 a sample, as update
+
+    # Gates' volume: any allocate, then any update, from an empty table.
+    measure(rig.batch(loaded["cuda/floor/null"]))
+    volume = rig.run_once(loaded["cuda/allocate/nowait"], loaded["cuda/update/plain"])
+    fused = volume.fused("nowait")
+    assert np.array_equal(fused.weight, reference.weight) and np.array_equal(fused.coords, reference.coords)
+    surface = volume.extract(loaded["cuda/extract/plain"])
+    distance = np.abs(np.linalg.norm(surface.vertices.reshape(-1, 3), axis=1) - 0.2)
+    assert len(surface.vertices) > 1000 and distance.mean() < 0.0025
+
+    # A packed volume is read back from float4s.
+    four = np.arange(4 * needed * 512, dtype=np.float32).reshape(needed, 512, 4)
+    volume.voxels.reshape(-1)[: four.size].set(four.reshape(-1))
+    raw = volume.raw(layout="packed")
+    assert np.array_equal(raw.voxels["weight"], four[..., 1]) and np.array_equal(raw.voxels["g"], four[..., 3])
+    volume.clear_voxels(needed, "packed")
+    assert not volume.voxels.reshape(-1)[: four.size].get().any()
+    rig.close()
+
+    # Memory: a batch is cut to what fits, and nothing fits where not even one volume does.
+    one = gpu.volume_bytes(CONFIG)
+    assert gpu.fitting_batch(CONFIG, 8, 1 << 40, 15_000) == 8
+    assert 0 < gpu.fitting_batch(CONFIG, 8, 4 * one, 1000) < 4
+    assert gpu.fitting_batch(CONFIG, 8, one // 2, 1000) == 0
+
+    # Clock stamps: only multiprocessors that wrote both count.
+    before, after = np.zeros(4, gpu.STAMP_DTYPE), np.zeros(4, gpu.STAMP_DTYPE)
+    assert gpu.clock_mhz(before, after) is None
+    before[1], after[1], after[2] = (1000, 5000), (2000, 6980), (9, 9)
+    assert gpu.clock_mhz(before, after) == 1980.0
+    print("all right")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,214 @@
+"""The GPU's path: over simulated CuPy everywhere, and the same on a GPU where there is one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness.archive.verify import check_raw
+from harness.archive.write import ArchiveWriter
+from harness.build.assemble import Assembler
+from harness.build.kernels import KERNELS
+from harness.build.manifest import load_manifest, manifest_path
+from harness.build.toolchain import find_toolkit
+from harness.device.driver import STATIC_SHARED  # noqa: F401  the module must import where no driver is
+from harness.environment import ROOT
+from harness.errors import IrrError
+from harness.measure import tools
+from harness.measure.inventory import Built, find_built, take_inventory
+from harness.measure.manager import Manager, Request, empty_run
+from harness.measure.plan import make_plan
+from harness.measure.worker import utc_now
+from harness.workload.cells import load_cells
+
+SIMULATED = ROOT / "tests" / "simulated"
+sys.path.append(str(SIMULATED))
+
+import builds  # noqa: E402
+import cupy_on_host  # noqa: E402
+
+
+def test_volumes_batches_and_resets(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(SIMULATED / "gpu_path.py"), str(tmp_path)], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0 and "all right" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.timeout(280)
+def test_from_a_build_folder_to_a_verified_archive(tmp_path: Path) -> None:
+    """Worker, gates before and after, every regime of a cell, archive: simulated CuPy, the real kernels' code."""
+    names = [*builds.HELPERS, *builds.FLOORS]
+    build = builds.make_build(tmp_path / "build", names)
+    cells = load_cells()
+    rows = [KERNELS[n] for n in names if KERNELS[n].matrix and KERNELS[n].stage != "extract"]
+    request = Request(
+        study="matrix",
+        station=f"{SIMULATED / 'stations.py'}:SimulatedGpu",
+        devices=[cupy_on_host.UUID],
+        plan=make_plan([cells["pts-20k"]], rows),
+        passes=1,
+        rounds=2,
+        seed=1,
+        batch=2,
+        build=str(build),
+        command=["irr", "test"],
+        created_utc=utc_now(),
+        arch=90,
+        manifests=[str(manifest_path(build, 90, name)) for name in names],
+    )
+    writer = ArchiveWriter.create(tmp_path / "archive", empty_run(request, cells))
+    archive = Manager(writer, request, cells, lambda line: None).run()
+    found, problems = check_raw(archive)
+    assert problems == [] and found is not None
+    assert set(found.samples["status"]) == {"ok"}
+    assert len(found.samples) == 2 * len(request.plan)
+    gates = Counter((gate["when"], gate["ok"]) for gate in json.loads((archive / "raw" / "gates.json").read_text()))
+    assert gates["before", True] >= 8 and gates["after", True] >= 8 and not gates["before", False]
+    assert (archive / "raw" / "builds" / "sm_90" / "cuda--update--plain.json").is_file()
+
+
+# --- what is built ----------------------------------------------------------------------------------------------------
+
+
+def test_inventory(tmp_path: Path) -> None:
+    build = builds.make_build(tmp_path, builds.HELPERS)
+    rows = [KERNELS[name] for name in ("cuda/allocate/plain", "cuda/update/plain")]
+    there, skipped = take_inventory(build, 90, rows)
+    assert set(there) == set(builds.HELPERS) and skipped == []
+    more = [*rows, KERNELS["cuda/allocate/nowait"], KERNELS["triton/allocate/static32"]]
+    with pytest.raises(IrrError, match=r"1 kernels are missing for sm_90: cuda/allocate/nowait"):
+        take_inventory(build, 90, more)
+    _, skipped = take_inventory(build, 90, more, allow_missing=True)
+    assert {entry.kernel: entry.status for entry in skipped} == {
+        "cuda/allocate/nowait": "unavailable",
+        "triton/allocate/static32": "unavailable",
+    }
+
+
+def test_another_architecture_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    build = builds.make_build(tmp_path, builds.HELPERS)
+    with pytest.raises(IrrError, match="rebuild for sm_120"):
+        take_inventory(build, 120, [])
+    with pytest.raises(IrrError, match=r"unsupported.*>= 7\.5"):
+        take_inventory(build, 70, [])
+
+
+def test_a_stale_kernel_and_a_missing_helper_are_refused(tmp_path: Path) -> None:
+    build = builds.make_build(tmp_path, builds.HELPERS)
+    path = manifest_path(build, 90, "cuda/update/plain")
+    manifest = load_manifest(path)
+    manifest.source_hash = "0" * 64
+    manifest.save(path)
+    with pytest.raises(IrrError, match="other sources"):
+        take_inventory(build, 90, [])
+    path.unlink()
+    with pytest.raises(IrrError, match="needed by every cell"):
+        take_inventory(build, 90, [], allow_missing=True)
+
+
+def test_a_kernel_whose_toolchain_is_missing_is_no_failure(tmp_path: Path) -> None:
+    build = builds.make_build(tmp_path, [*builds.HELPERS, "cuda/allocate/nowait"])
+    path = manifest_path(build, 90, "cuda/allocate/nowait")
+    manifest = load_manifest(path)
+    manifest.status, manifest.reason = "needs-toolchain", "cargo-oxide is not here"
+    manifest.save(path)
+    found = find_built(build, 90, "cuda/allocate/nowait")
+    assert not isinstance(found, Built) and found.status == "needs-toolchain" and "cargo-oxide" in found.why
+
+
+def test_the_clock_stamp_assembles_for_every_architecture(tmp_path: Path) -> None:
+    """The driver assembles it when measuring; here the pinned ptxas says that it is PTX."""
+    try:
+        assembler = Assembler(find_toolkit().ptxas, "pinned")
+    except (IrrError, TypeError) as error:
+        pytest.skip(f"no ptxas: {error}")
+    program = getattr(assembler, "path", None) or find_toolkit().ptxas
+    for arch in (75, 90, 120):
+        done = subprocess.run(
+            [str(program), f"-arch=sm_{arch}", str(ROOT / "harness/device/stamp.ptx"), "-o", str(tmp_path / "stamp")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+# --- tools that watch a process ---------------------------------------------------------------------------------------
+
+NCU = """==PROF== Connected to process 12
+==PROF== Profiling "allocate" - 0: 0%....50%....100% - 4 passes
+"ID","Process ID","Process Name","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","12","python3","allocate","gpu__time_duration.sum","ns","24,500"
+"0","12","python3","allocate","l1tex__t_sector_hit_rate.pct","%","51.5"
+"1","12","python3","allocate","gpu__time_duration.sum","ns","24,800"
+"1","12","python3","allocate","l1tex__t_sector_hit_rate.pct","%","n/a"
+"""
+
+
+def test_counters_belong_to_kernels_by_their_order() -> None:
+    """Two languages may call their entry the same; the n-th launch is the n-th kernel. n/a is no number."""
+    names = ["cuda/allocate/plain", "rust-nvptx/allocate/plain"]
+    rows, why = tools.parse_counters(NCU, names, "base", "GPU-a")
+    assert why is None
+    assert [(row["kernel"], row["value"]) for row in rows] == [
+        (names[0], 24500.0),
+        (names[0], 51.5),
+        (names[1], 24800.0),
+        (names[1], None),
+    ]
+    assert rows[0]["unit"] == "ns"
+    _, why = tools.parse_counters(NCU, [*names, "cuda/update/plain"], "base", "GPU-a")
+    assert why == "2 of 3 launches were profiled"
+    assert tools.parse_counters("==ERROR== ERR_NVGPUCTRPERM", names, "base", "u")[1]
+
+
+def test_a_sanitizer_gate_needs_a_launch_and_no_finding() -> None:
+    clean = "cuda/allocate/plain\n========= ERROR SUMMARY: 0 errors\n"
+    gate = tools.sanitizer_gate("memcheck", "cuda/allocate/plain", 0, clean, "u")
+    assert gate["ok"] and gate["compared"] == 1 and gate["message"] == ""
+    assert not tools.sanitizer_gate("memcheck", "cuda/update/plain", 0, clean, "u")["ok"]
+    bad = (
+        "========= COMPUTE-SANITIZER\n========= Invalid __global__ write of size 4 bytes\n"
+        "=========     at allocate+0x10\ncuda/allocate/plain\n========= ERROR SUMMARY: 3 errors\n"
+    )
+    gate = tools.sanitizer_gate("memcheck", "cuda/allocate/plain", tools.FOUND, bad, "u")
+    assert not gate["ok"] and gate["message"] == "Invalid __global__ write of size 4 bytes; ERROR SUMMARY: 3 errors"
+
+
+def test_absent_tools_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    monkeypatch.setattr(tools, "find_tool", lambda name: None)
+    for found in (
+        tools.sanitize("u", "build", ["cuda/allocate/plain"], threading.Event()),
+        tools.count("u", "build", ["cuda/allocate/plain"], ["base"], threading.Event()),
+    ):
+        assert found.gates == found.counters == [] and "not on this machine" in found.flags[0]["why"]
+
+
+# --- the same on a GPU ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_smoke_on_a_gpu() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu.smoke"], cwd=ROOT, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(280)
+def test_quick_run_on_a_gpu(tmp_path: Path, irr) -> None:
+    done = irr("reproduce", "--quick", "--require-gpu", "--allow-missing", "--out", str(tmp_path / "a"), timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"archive: {tmp_path / 'a'}"
+    found, problems = check_raw(tmp_path / "a")
+    assert problems == [] and found is not None and found.run.quick
+    assert found.samples["us"].notna().all() and found.samples["cycles"].notna().all()
