@@ -123,7 +123,7 @@ def manifest(kernel: str, registers: int, branches: int, memory: int, **more: An
 
 
 def arms(hausdorff: float, ok: bool = True) -> list[Gate]:
-    gates = [gate("cpu", "host", "base", "cross-arm", "cross-arm", detail={"hausdorff_m": hausdorff})]
+    gates = [gate("triton-while", "gpu", "base", "cross-arm", "cross-arm", detail={"hausdorff_m": hausdorff})]
     for arm in ("cuda", "rust-nvptx", "triton-while"):
         gates += [
             gate(arm, "gpu", "base", "sphere", "analytic", detail={"mean_m": 0.000015}),
@@ -858,7 +858,7 @@ def test_a_verdict_follows_its_samples(tmp_path: Path, identity: str, number: in
     view = View(load(build(tmp_path / "a", spec)))
     found = evaluate.judge(REGISTRY.claims[identity], view)
     assert found.verdict == verdict, found.reason
-    assert found.reason
+    assert found.reason and evaluate.UNFIT not in found.reason
     if verdict in DECIDED and found.low is not None and found.high is not None:
         assert found.low <= found.high
 
@@ -962,3 +962,22 @@ def test_the_derived_reference_stands_beside_and_judges_nothing(tmp_path: Path) 
     found = evaluate.judge(REGISTRY.claims["P31"], View(load(build(tmp_path / "a", spec))))
     assert found.verdict == "differs" and found.measured == pytest.approx(1.0, rel=0.01)
     assert all(row["reference"] == pytest.approx(2.5, rel=0.02) for row in found.rows)
+
+
+def test_findings_of_any_shape_give_a_verdict(tmp_path: Path) -> None:
+    """An archive is untrusted: no value of a finding may break the list of verdicts."""
+    names = {name for cases in CASES.values() for _, spec in cases for name in spec.get("evidence", {})}
+    assert len(names) > 60
+    for number, value in enumerate(("x", [], {"pairs": 1}, 1e308, -1, 0, True, None)):
+        hostile = dict.fromkeys(sorted({*names, "fma.images"}), value)
+        view = View(load(write_archive(tmp_path / f"a{number}", evidence=hostile, cells=["base"], gpu=True)))
+        for claim in evaluate.registered():
+            found = evaluate.judge(claim, [view] if claim.spans else view)
+            assert found.verdict in VERDICTS, claim.id
+        json.dumps(verdicts([view.archive]), allow_nan=False)
+
+
+def test_images_are_read_from_the_findings_too(tmp_path: Path) -> None:
+    document = json.loads(fma()["files"]["fma.json"])
+    root = write_archive(tmp_path / "a", evidence={"fma.images": document})
+    assert evaluate.judge(REGISTRY.claims["B6"], View(load(root))).verdict == "reproduced"

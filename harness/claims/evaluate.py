@@ -7,6 +7,7 @@ is listed under `elsewhere`. Claims about several archives (`spans`) get them al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,12 +41,18 @@ def registered() -> list[Claim]:
     return [REGISTRY.claims[i] for i in IDS] + [c for i, c in REGISTRY.claims.items() if i not in IDS]
 
 
+UNFIT = "what the archive holds does not fit this claim"
+
+
 def judge(claim: Claim, view: View | Sequence[View]) -> Verdict:
     """One claim on one archive, or on all for a claim that spans them."""
     try:
         return claim.decide(view)
     except Open as open_:
         return open_.verdict
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # An archive is untrusted input: what its findings hold may be of any shape, and a claim's page must still come.
+        return Verdict("undecided", f"{UNFIT}: {type(error).__name__} {str(error)[:120]}")
 
 
 def _rank(archive: Archive) -> tuple[bool, bool, str, str]:
@@ -75,14 +82,15 @@ def best(claim: Claim, views: Sequence[View]) -> tuple[Verdict, Archive | None, 
 
 
 def rounded(value: Any) -> Any:
-    """Floats to six significant digits, so that the last bits of a library's arithmetic reach no file."""
+    """Floats to six significant digits, so that the last bits of a library's arithmetic reach no file; none for what is
+    no number."""
     if isinstance(value, bool) or value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(item) for item in value]
-    return float(f"{value:.6g}")
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def verdicts(archives: Sequence[Archive]) -> list[dict[str, Any]]:

@@ -162,23 +162,23 @@ def another_hash(view: View) -> Verdict:
 )
 def arms_agree(view: View) -> Verdict:
     view.need_gpu()
-    gates = [g for g in view.gates(place="gpu") if g.cell == "base"]
+    gates = [g for g in view.gates(place="gpu") if g.cell == "base" and "/" not in g.arm]  # arms, not lone kernels
     sphere = [g for g in gates if g.gate == "sphere"]
     exact = [g for g in gates if g.tier == "exact" and g.gate == "exact-set"]
     loss = [g for g in gates if g.tier == "loss"]
-    cross = [g for g in view.gates("cross-arm") if g.cell == "base" and "hausdorff_m" in g.detail]
+    cross = [g for g in gates if g.tier == "cross-arm" and g.detail.get("hausdorff_m") is not None]
     for name, group in (("sphere", sphere), ("exact set", exact), ("loss", loss), ("cross-arm surface", cross)):
         if not group:
             raise Open("undecided", f"no {name} gate on base")
     arms = sorted({g.arm for g in exact})
     if len({arm.split("-")[0] for arm in arms}) < 3:
         raise Open("undecided", f"needs an arm of each of three languages, has {', '.join(arms)}")
-    failed = [g for g in (*sphere, *exact, *loss) if not g.ok]
+    failed = [g for g in (*sphere, *exact, *loss, *cross) if not g.ok]
+    if failed:
+        return Verdict("refuted", f"{failed[0].gate} fails for {failed[0].subject}: {failed[0].message}")
     distance = max(float(g.detail["hausdorff_m"]) for g in cross)
     error = max(float(g.detail["mean_m"]) for g in sphere)
     reason = f"{', '.join(arms)}: mean |r - R| at most {error:.3g} m, Hausdorff at most {distance:.3g} m"
-    if failed:
-        return Verdict("refuted", f"{failed[0].gate} fails for {failed[0].subject}: {failed[0].message}", distance)
     return Verdict("reproduced" if distance <= 1e-6 else "differs", f"{reason}.", distance)
 
 
