@@ -33,7 +33,7 @@ from harness.errors import IrrError
 SCHEMA = 1
 """Version of everything below; a reader refuses a higher one."""
 
-STAGES = ("allocate", "update", "extract", "floor", "fma")
+STAGES = ("allocate", "update", "integrate", "extract", "floor", "fma")
 LAUNCHES = ("serial", "concurrent")
 TABLES = ("fresh", "filled")
 L2_STATES = ("asreset", "flushed")

@@ -510,14 +510,16 @@ class GpuCell:
         stream.synchronize()
 
     def _restore(self, kind: str, layout: str) -> None:
-        """Enqueue the start state: `fresh`, `filled`, or `update` (filled, voxels zero)."""
+        """Enqueue the start state: `fresh`, `filled`, and with voxels zero `update` (filled), `integrate` (fresh)."""
         stream = self.gpu.stream
         _memset(self.before, 0, stream=stream)
         _memset(self.after, 0, stream=stream)
-        if kind == "fresh":
+        if kind in ("fresh", "integrate"):
             _memset(self.counters, 0, stream=stream)
             for volume in self.volumes:
                 _memset(volume.table, 0xFF, stream=stream)
+                if kind == "integrate":
+                    volume.clear_voxels(self.built, layout, stream)
             return
         _copy(self.counters, self.built_counters, stream)
         for volume in self.volumes:
@@ -528,7 +530,7 @@ class GpuCell:
 
     def reset(self, kind: str, layout: str = "arrays") -> cp.cuda.Graph:
         """The captured reset of a kind of start state."""
-        key = (kind, layout if kind == "update" else "arrays")
+        key = (kind, layout if kind in ("update", "integrate") else "arrays")
         if key not in self._resets:
             self._resets[key] = self.gpu.capture(lambda: self._restore(*key))
         return self._resets[key]
@@ -582,6 +584,8 @@ class GpuCell:
         volume = self.volumes[0]
         if allocate is None:
             self.reset("update", layout).launch(stream)
+        elif allocate is update:  # one kernel does both
+            self.reset("integrate", layout).launch(stream)
         else:
             self.reset("fresh").launch(stream)
             allocate.launch(volume, self.inputs, stream)
@@ -604,6 +608,7 @@ class GpuBatch:
         self.stage = kernel.manifest.stage
         # The atomics floor adds where update adds, so it starts from the same state.
         kind = "update" if self.stage == "update" or "offsets" in kernel.parameter_names else table
+        kind = "integrate" if self.stage == "integrate" else kind
         self._reset = cell.reset(kind, kernel.layout)
         inputs = cell.copies() if self.flushed else [cell.inputs] * cell.size
         self._blocks: list[tuple[ParameterBlock, int]] = []
@@ -668,7 +673,7 @@ class GpuBatch:
         before = cell.host[:stamps].view(STAMP_DTYPE)
         after = cell.host[stamps : 2 * stamps].view(STAMP_DTYPE)
         counters = None
-        if self.stage in ("allocate", "update"):
+        if self.stage in ("allocate", "update", "integrate"):
             found = cell.host[2 * stamps :].view(COUNTERS_DTYPE)
             counters = Counters(
                 int(found["count"].min()), int(found["failed_inserts"].max()), int(found["dropped_points"].max())

@@ -34,7 +34,7 @@ THREADS = 4
 
 @dataclass(frozen=True)
 class Subject:
-    """What is judged: an arm, or one kernel completed by CUDA's other half."""
+    """What is judged: an arm, or one kernel completed by CUDA's other half; one that does both stands twice."""
 
     arm: str
     allocate: str
@@ -77,6 +77,8 @@ def subjects(labels: Collection[str], place: str) -> list[Subject]:
             found.append(Subject(label, label, UPDATE))
         elif stage == "update":
             found.append(Subject(label, ALLOCATE, label))
+        elif stage == "integrate":
+            found.append(Subject(label, label, label))
     return found
 
 

@@ -29,7 +29,7 @@ CONFIG = VolumeConfig(512)
 
 
 def kernels(folder: Path) -> dict[str, gpu.LoadedKernel]:
-    names = [*builds.HELPERS, *builds.FLOORS, "cuda/allocate/nowait"]
+    names = [*builds.HELPERS, *builds.FLOORS, "cuda/allocate/nowait", "cuda/integrate/ray"]
     builds.make_build(folder, names)
     loaded = {}
     for name in names:
@@ -74,6 +74,13 @@ def main(folder: Path) -> None:
             keys = [volume.table.get().view(ENTRY_DTYPE)["key"] for volume in rig.volumes]
             assert all(int((k != -1).sum()) == (needed if table == "filled" else 0) for k in keys)
             assert measure(batch).counters.blocks == needed  # type: ignore[union-attr]
+
+    # One pass for both begins with an empty table and zeroed voxels.
+    for _ in range(2):
+        assert measure(rig.batch(loaded["cuda/integrate/ray"])).counters.blocks == needed  # type: ignore[union-attr]
+    every_volume_is_exact(rig, reference)
+    integrate = loaded["cuda/integrate/ray"]
+    assert np.array_equal(rig.run_once(integrate, integrate).fused("integrate").weight, reference.weight)
 
     # Without a graph the same work is enqueued by hand.
     plain = rig.batch(loaded["cuda/update/plain"], graph=False)
