@@ -197,11 +197,10 @@ class Archive:
         for name in self.files:
             if name.startswith("raw/builds/") and name.endswith(".json"):
                 document = self.json(name)
-                if isinstance(document, dict) and isinstance(document.get("kernel"), str):
-                    kernel = document["kernel"] + (
-                        "/fma" if document.get("contract") and "/fma/" not in document["kernel"] else ""
-                    )
-                    found[int(document.get("arch", 0)), kernel] = document
+                # The file's name is the sample's, flavour included: cuda--allocate--plain--fma, ...@bundled.
+                kernel = name.rsplit("/", 1)[1].removesuffix(".json").replace("--", "/")
+                if isinstance(document, dict) and isinstance(document.get("arch"), int):
+                    found[document["arch"], kernel] = document
         return found
 
     def json(self, name: str) -> Any:
