@@ -112,7 +112,9 @@ def test_a_result_is_strict_json() -> None:
 def test_the_host_arm_passes_every_gate(volume: HostVolume, reference: Reference) -> None:
     results = gate_arm(SMALL, volume.fused("cpu"), volume.raw(), reference, KERNEL_PAIR, volume.extract()[0])
     assert [f"{r.gate}: {r.message}" for r in results if not r.ok] == []
-    gates = "sphere geometric extract exact-set exact-samples exact-weight exact-colour exact-tsdf table loss"
+    gates = (
+        "sphere geometric extract exact-set exact-samples exact-weight exact-colour exact-tsdf exact-surface table loss"
+    )
     assert [r.gate for r in results] == gates.split()
     assert all(r.compared > 0 for r in results)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
 from harness.gates.result import GateResult, judge
+from harness.gates.surface import SURFACE_VOXELS, surface_distance
 from harness.workload.fused import Fused
 from harness.workload.reference import EXACT_INTEGERS, UNIT_ROUNDOFF, Reference
 from harness.workload.table import pack
@@ -15,7 +17,8 @@ TIER = "exact"
 
 
 def exact_gates(fused: Fused, reference: Reference, subject: str, may_lose: bool = False) -> list[GateResult]:
-    """Five gates: set, samples, weight, colour, tsdf. With a cap only the set is exact, so only that is judged.
+    """Six gates: set, samples, weight, colour, tsdf, surface (up to SURFACE_VOXELS, and not of a volume that has lost
+    blocks as it may). With a cap only the set is exact, so only that is judged.
 
     Sums are compared on the blocks that both have, so that each gate answers its own question; a block too many or
     too few is the set's to tell.
@@ -25,13 +28,16 @@ def exact_gates(fused: Fused, reference: Reference, subject: str, may_lose: bool
     if float(fused.cap) > 0:
         return results
     _, here, there = np.intersect1d(mine, theirs, assume_unique=False, return_indices=True)
-    return [
-        *results,
+    missing = len(here) < len(theirs)
+    results += [
         _samples_gate(fused, reference, subject),
-        _integer_gate("exact-weight", {"weight": "weight"}, fused, reference, here, there, subject),
-        _integer_gate("exact-colour", dict.fromkeys("rgb", "weight"), fused, reference, here, there, subject),
+        _integer_gate("exact-weight", ("weight",), fused, reference, here, there, subject),
+        _integer_gate("exact-colour", ("r", "g", "b"), fused, reference, here, there, subject),
         _tsdf_gate(fused, reference, here, there, subject),
     ]
+    if fused.weight.size <= SURFACE_VOXELS and not (may_lose and missing):
+        results.append(_surface_gate(fused, reference, subject))
+    return results
 
 
 def _set_gate(mine: np.ndarray, theirs: np.ndarray, subject: str, may_lose: bool) -> GateResult:
@@ -66,7 +72,7 @@ def _samples_gate(fused: Fused, reference: Reference, subject: str) -> GateResul
 
 def _integer_gate(
     gate: str,
-    names: dict[str, str],
+    names: tuple[str, ...],
     fused: Fused,
     reference: Reference,
     here: np.ndarray,
@@ -113,4 +119,21 @@ def _tsdf_gate(fused: Fused, reference: Reference, here: np.ndarray, there: np.n
         error.size,
         {"bound": (beyond == 0, f"{beyond} of {error.size} tsdf sums lie beyond the rounding bound")},
         detail,
+    )
+
+
+def _surface_gate(fused: Fused, reference: Reference, subject: str) -> GateResult:
+    """The surface is the exact volume's, within a thousandth of a voxel (rounding of the sums moves it by 1e-7 m at
+    base); blocks too many do not matter here, as long as they hold no surface."""
+    names = ("tsdf", "weight", "r", "g", "b")
+    sums = {name: getattr(reference, name).astype(np.float32) for name in names}
+    exact = dataclasses.replace(fused, coords=reference.coords, **sums)
+    apart, limit = surface_distance(fused, exact), float(fused.voxel) / 1000
+    return judge(
+        "exact-surface",
+        TIER,
+        subject,
+        int((exact.weight > 0).sum()),
+        {"apart": (apart <= limit, f"the surface is {apart:.3g} m from the exact one, more than {limit:.3g} m")},
+        {"hausdorff_m": apart, "limit_m": limit},
     )

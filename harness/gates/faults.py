@@ -11,7 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +61,8 @@ def load_catalogue(path: Path = CATALOGUE) -> dict[str, Fault]:
     rows = tomllib.loads(path.read_text(encoding="utf-8"))["fault"]
     faults = {}
     for row in rows:
-        fault = Fault(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
+        values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+        fault = Fault(**values)
         if not fault.diff.is_file() or fault.name in faults:
             raise IrrError(f"{path}: fault {fault.name} has no diff of its own")
         if bool(fault.red) == bool(fault.test) or not set(fault.needs) <= set(NEEDS):
@@ -158,20 +161,26 @@ class Outcome:
         caught: the named gate (or test) turned red.
         blind: gates listed as green that turned red, or were not run.
         red: every gate that turned red, with its first message.
+        results: all that the gates said.
     """
 
     fault: Fault
     caught: bool
     blind: tuple[str, ...]
     red: dict[str, str]
+    results: tuple[dict[str, Any], ...] = ()
 
     @property
     def ok(self) -> bool:
         return self.caught and not self.blind
 
 
-def run_fault(fault: Fault, folder: Path) -> Outcome:
-    """Plant a fault in a copy made in the empty `folder`, run what must catch it, and say what happened."""
+def run_fault(fault: Fault, folder: Path, arms: str | None = None, cells: str | None = None) -> Outcome:
+    """Plant a fault in a copy made in the empty `folder`, run what must catch it, and say what happened.
+
+    Args:
+        arms, cells: others than the catalogue's.
+    """
     copy_sources(folder)
     apply_diff(fault.diff.read_text(encoding="utf-8"), folder)
     if fault.test:
@@ -179,7 +188,7 @@ def run_fault(fault: Fault, folder: Path) -> Outcome:
         done = _run(folder, ["-m", "pytest", *options], 300)
         # 1: tests were collected, ran, and one failed. Anything else is no catch.
         return Outcome(fault, done.returncode == 1, (), {fault.test: done.stdout.strip().splitlines()[-1][:200]})
-    results = gates_in(folder, fault.arms, fault.cells, fault.deadline)
+    results = gates_in(folder, arms or fault.arms, cells or fault.cells, fault.deadline)
     red: dict[str, str] = {}
     passed: set[str] = set()
     for result in results:
@@ -188,4 +197,77 @@ def run_fault(fault: Fault, folder: Path) -> Outcome:
         elif result["skipped"] is None:
             red.setdefault(result["gate"], f"{result['subject']}: {result['message']}")
     blind = tuple(gate for gate in fault.green if gate in red or gate not in passed)
-    return Outcome(fault, fault.red in red, blind, red)
+    return Outcome(fault, fault.red in red, blind, red, tuple(results))
+
+
+# --- what the paper says of two of them -------------------------------------------------------------------------------
+
+
+def evidence() -> tuple[list[dict[str, Any]], str | None]:
+    """Findings on the two faults that the paper tells of (P3, P8), planted here and now on base and the plane.
+
+    Takes a C++ compiler, for P8 rustc as well, and about half a minute on two cores.
+
+    Returns:
+        rows of evidence.json, and why some are missing (None if none is).
+    """
+    try:
+        return [*_occlusion_evidence(), *_half_voxel_evidence()], None
+    except IrrError as error:
+        return [], error.what
+
+
+def _planted(name: str, arms: str, cells: str) -> tuple[dict[str, Any], ...]:
+    with tempfile.TemporaryDirectory(prefix="irr-fault-") as folder:
+        results = run_fault(load_catalogue()[name], Path(folder), arms, cells).results
+    unable = [result["message"] for result in results if result["gate"] in ("arm", "runs")]
+    if unable:
+        raise IrrError(f"fault {name}: {unable[0]}")
+    return results
+
+
+def _detail(results: Iterable[dict[str, Any]], gate: str, cell: str) -> dict[str, Any]:
+    return next(r["detail"] for r in results if r["gate"] == gate and r["subject"].endswith(f" on {cell}"))
+
+
+def _occlusion_evidence() -> list[dict[str, Any]]:
+    results = _planted("occlusion-in-update-only", "cpu", "base")
+    found = _detail(results, "exact-set", "base")
+    moved = _detail(results, "exact-surface", "base")["hausdorff_m"]
+    how = "allocate without the occlusion test, update with it: the C++ sources on the host, base"
+    name = "fault.occlusion_one_pass"
+    return [
+        {"name": f"{name}.blocks", "value": found["blocks"], "unit": "blocks", "how": how},
+        {"name": f"{name}.blocks_true", "value": found["expected"], "unit": "blocks", "how": how},
+        {"name": f"{name}.surface_m", "value": moved, "unit": "m", "how": f"{how}; Hausdorff distance"},
+    ]
+
+
+def _half_voxel_evidence() -> list[dict[str, Any]]:
+    from harness.gates.run import run_gates
+
+    results = _planted("half-voxel-bias", "cpu,rust-cpu", "base,plane-320k")
+    right = [r.to_json() for r in run_gates("cpu", "base", places=("host",))]
+
+    def green(gate: str) -> bool:
+        given = [result for result in results if result["gate"] == gate and result["skipped"] is None]
+        return bool(given) and all(result["ok"] for result in given)
+
+    how = "the distance taken at the ray's sample in the C++ and Rust host arms and in the oracle at once"
+    wrong, true = _detail(results, "sphere", "base"), _detail(right, "sphere", "base")
+    name = "fault.half_voxel"
+    return [
+        {"name": f"{name}.plane_ok", "value": green("plane"), "unit": "", "how": f"{how}; plane-320k"},
+        {"name": f"{name}.cross_arm_ok", "value": green("cross-arm"), "unit": "", "how": how},
+        {"name": f"{name}.sphere_ok", "value": green("sphere"), "unit": "", "how": f"{how}; base"},
+        {
+            "name": f"{name}.quarter_voxel_ok",
+            "value": wrong["mean_m"] < wrong["limit_m"],
+            "unit": "",
+            "how": f"{how}; whether the mean alone, held to a quarter voxel, would let it pass on base",
+        },
+        {"name": f"{name}.radius_error_m", "value": wrong["mean_m"], "unit": "m", "how": f"{how}; mean |r - R|"},
+        {"name": f"{name}.radius_error_max_m", "value": wrong["max_m"], "unit": "m", "how": f"{how}; largest"},
+        {"name": "sphere.radius_error_m", "value": true["mean_m"], "unit": "m", "how": "no fault, base; mean |r - R|"},
+        {"name": "sphere.radius_error_max_m", "value": true["max_m"], "unit": "m", "how": "no fault, base; largest"},
+    ]
