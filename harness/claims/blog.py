@@ -480,7 +480,11 @@ def rustc_never_contracts(view: View) -> Verdict:
     tolerance="one setting whose image equals nvcc's default refutes",
 )
 def no_matching_setting(view: View) -> Verdict:
-    (pixels,) = view.need("fma.ptxas_nofmad.pixels", verdict="needs-toolchain")
+    pixels = view.value("fma.ptxas_nofmad.pixels")
+    if pixels is None:  # the GPU's images, where they were taken
+        document = images(view)
+        need_patterns(document, kernel("cuda"), f"{kernel('rust-oxide')}@nofmad")
+        pixels = pair(document, kernel("cuda"), f"{kernel('rust-oxide')}@nofmad")["pixels"]
     reason = (
         f"cuda-oxide's default PTX through ptxas -fmad=false departs from nvcc's default image in {pixels:,.0f} pixels."
     )

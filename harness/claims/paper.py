@@ -77,7 +77,7 @@ def packed_key(view: View) -> Verdict:
 def half_full(view: View) -> Verdict:
     rows, wrong = [], []
     for cell, facts in sorted(view.archive.run.cells.items()):
-        if view.axis(cell.split("+")[0]) == "load":
+        if view.axis(cell.split("+")[0]) in ("load", "program") or facts.table <= 0:
             continue
         fullest = facts.pool / facts.table
         rows.append({"cell": cell, "pool": facts.pool, "table": facts.table, "fullest": fullest})
