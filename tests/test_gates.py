@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -450,17 +451,31 @@ def test_all_arms_of_this_machine_on_a_few_cases() -> None:
     assert set(ARMS) <= listed
 
 
+def test_the_gpu_place_over_simulated_cupy(tmp_path: Path) -> None:
+    """The calls that run arms on a GPU, over this machine's memory; a GPU runs the same through `irr gate`."""
+    program = Path(__file__).parent / "simulated" / "gates_gpu.py"
+    done = subprocess.run([sys.executable, str(program), str(tmp_path)], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0 and "all right" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.gpu
+def test_every_gate_on_a_gpu() -> None:
+    results = run_gates(None, None, places=("gpu",))
+    assert [f"{r.gate}: {r.subject}: {r.message}" for r in results if r.failed] == []
+    assert "cuda" in {r.subject.split(" on ")[0] for r in results if r.gate == "provenance"}
+
+
 def test_coverage_notices_what_is_missing_and_what_is_hollow() -> None:
     arms, cells = [ARMS["cpu"], ARMS["rust-cpu"]], [SMALL]
     ran = judge("provenance", "exact", "cpu on pts-20k", 1, {"ran": (True, "")})
     held = judge("table", "table", "cpu on pts-20k", 1, {"a": (True, "")})
     left = skip("arm", "exact", "rust-cpu on pts-20k", "no rustc")
-    assert coverage_gate([ran, held, left], arms, cells, ["host"]).ok
-    assert coverage_gate([ran, held], arms, cells, ["host"]).failed
-    assert coverage_gate([ran, left], arms, cells, ["host"]).failed
+    assert coverage_gate([ran, held, left], arms, cells).ok
+    assert coverage_gate([ran, held], arms, cells).failed
+    assert coverage_gate([ran, left], arms, cells).failed
     hollow = dataclasses.replace(left, ok=True)
-    assert coverage_gate([ran, held, hollow], arms, cells, ["host"]).failed
-    assert coverage_gate([], [], [], ["host"]).failed
+    assert coverage_gate([ran, held, hollow], arms, cells).failed
+    assert coverage_gate([], [], []).failed
 
 
 def test_unknown_arms_and_cells_are_wrong_use() -> None:

@@ -11,8 +11,9 @@ import dataclasses
 import fnmatch
 import importlib.util
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -256,18 +257,20 @@ class GpuPlace:
 
     name = "gpu"
 
-    def __init__(self) -> None:
+    def __init__(self, build: Path = ROOT / "build") -> None:
+        """
+        Args:
+            build: folder of built kernels.
+        """
         self.missing: str | None = None
+        self._build = build
         self._kernels: dict[str, LoadedKernel] = {}
         self._arch = 0
         try:
-            from cupy.cuda import runtime
+            from harness.device.gpu import Gpu
 
-            if not runtime.getDeviceCount():
-                raise RuntimeError
-            properties = runtime.getDeviceProperties(runtime.getDevice())
-            self._arch = 10 * properties["major"] + properties["minor"]
-        except Exception:  # no CuPy, no driver, no device: the one thing that matters is that there is none
+            self._arch = Gpu().arch
+        except (ImportError, IrrError, OSError):
             self.missing = "no NVIDIA GPU here"
 
     def takes(self, arm: Arm) -> bool:
@@ -289,7 +292,7 @@ class GpuPlace:
             from harness.build.sources import current_source_hash
             from harness.device.gpu import load
 
-            path = manifest_path(ROOT / "build", self._arch, name)
+            path = manifest_path(self._build, self._arch, name)
             if not path.exists():
                 raise IrrError(f"{name} is not built for sm_{self._arch}", f"./irr build --arch {self._arch}")
             manifest = load_manifest(path)
@@ -308,6 +311,7 @@ class GpuPlace:
     def fuse(self, arm: Arm, label: str, cell: Gated, scene: Scene) -> Fusion:
         from harness.device.gpu import GpuVolume
 
+        # Made in this thread, before any launch: the allocation makes the device's context this thread's too.
         volume = GpuVolume(cell.config)
         loaded = [self._kernel(row.name) for row in _rows(arm)]
         for kernel in loaded:
@@ -325,13 +329,9 @@ class GpuPlace:
         return Fusion(gather(raw, cell.config, label), raw, triangles, ran)
 
 
-def _places(names: Iterable[str]) -> list[HostPlace | InterpreterPlace | GpuPlace]:
-    made: dict[str, Callable[[], HostPlace | InterpreterPlace | GpuPlace]] = {
-        "host": HostPlace,
-        "interpreter": InterpreterPlace,
-        "gpu": GpuPlace,
-    }
-    return [made[name]() for name in names]
+Place = HostPlace | InterpreterPlace | GpuPlace
+
+MAKE_PLACE: dict[str, Callable[[], Place]] = {"host": HostPlace, "interpreter": InterpreterPlace, "gpu": GpuPlace}
 
 
 # --- all of it --------------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def _label(arm: Arm, place: str) -> str:
 def run_gates(
     arms: str | None = None,
     cells: str | None = None,
-    places: Sequence[str] = PLACES,
+    places: Sequence[str | Place] = PLACES,
     deadline_s: float = DEADLINE_S,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[GateResult]:
@@ -372,6 +372,7 @@ def run_gates(
 
     Args:
         arms: globs of arm names, None for all. cells: globs of cells and adversarial cases, None for the usual ones.
+        places: names of places, or places already made.
         say: told each cell as it begins.
 
     Returns:
@@ -381,7 +382,9 @@ def run_gates(
     Raises:
         UsageError: no such arm or cell.
     """
-    chosen, gated, where = _chosen_arms(arms), _chosen_cells(cells), _places(places)
+    chosen, gated = _chosen_arms(arms), _chosen_cells(cells)
+    where = [MAKE_PLACE[place]() if isinstance(place, str) else place for place in places]
+    names = [place.name for place in where]
     results: list[GateResult] = []
     dead: dict[tuple[str, str], str] = {}
     for place in where:
@@ -400,7 +403,7 @@ def run_gates(
         for arm in chosen:
             taken = [place for place in where if place.takes(arm)]
             if not taken:
-                results.append(skip("arm", "exact", f"{arm.name} on {cell.name}", _untaken(arm, places)))
+                results.append(skip("arm", "exact", f"{arm.name} on {cell.name}", _untaken(arm, names)))
             for place in taken:
                 label = _label(arm, place.name)
                 subject = f"{label} on {cell.name}"
@@ -434,7 +437,7 @@ def run_gates(
                 if len(fused.coords) == len(reference.coords):
                     volumes.append(fused)
         results += _cross(cell, volumes, bool(len(reference.coords)))
-    results.append(coverage_gate(results, chosen, gated, places))
+    results.append(coverage_gate(results, chosen, gated))
     return results
 
 
@@ -470,9 +473,7 @@ def _untaken(arm: Arm, places: Sequence[str]) -> str:
     return f"it does not run on {', '.join(places)}"
 
 
-def coverage_gate(
-    results: Sequence[GateResult], arms: Sequence[Arm], cells: Sequence[Gated], places: Sequence[str]
-) -> GateResult:
+def coverage_gate(results: Sequence[GateResult], arms: Sequence[Arm], cells: Sequence[Gated]) -> GateResult:
     """Nobody was forgotten: every arm on every cell was judged, failed, or is listed as skipped with its reason; no
     skipped gate counts as passed, and nothing passed by comparing nothing."""
     named = {result.subject for result in results}
