@@ -261,7 +261,7 @@ def counters(c: Any, cells: str | None = None) -> None:
     """Nsight Compute counters of the matrix kernels."""
     from harness.measure.counters import run
 
-    run(cells)
+    print(f"archive: {run(cells)}")
 
 
 @task(help={"archive": "folder or .tar.zst"})

@@ -82,6 +82,7 @@ class Request(msgspec.Struct, kw_only=True):
         controls: entries of the controls, run after the passes in a worker of their own; none for no controls.
         sanitized, counted: kernels for compute-sanitizer before the passes and for Nsight Compute after them.
         counted_cells: where they are counted.
+        device_facts: what NVML said of the devices, for a run without passes.
         extra_gates, evidence: what was found before the passes (the host's gates, the contraction study).
     """
 
@@ -116,6 +117,7 @@ class Request(msgspec.Struct, kw_only=True):
     flags: list[Note] = []
     arch: int = 0
     manifests: list[str] = []
+    device_facts: list[dict[str, Any]] = []
     options: dict[str, Any] = {}
 
 
@@ -506,6 +508,9 @@ class Manager:
                 }
                 why |= {f"run_on.devices[{place}].{key}": text for key, text in start.get("nulls", {}).items()}
             worker = start.get("run_on", {}) or worker
+        for facts in request.device_facts if not records else []:
+            known = {key: value for key, value in facts.items() if key in fingerprint.keys("device")}
+            devices[str(facts.get("uuid"))] = known
         found, more = probe.run_on(worker, shared=request.shared, clocks=request.clocks, gpu=request.station == "gpu")
         host = "the host is no GPU"
         if request.station == "host":
@@ -552,7 +557,7 @@ def describe(
     cells: Mapping[str, Cell],
 ) -> Run:
     """run.json of what is there."""
-    names = list(dict.fromkeys(entry.cell for entry in request.plan))
+    names = list(dict.fromkeys([*(entry.cell for entry in request.plan), *request.counted_cells]))
     reasons = dict(NULLS)
     no_clock = "the host has no SM clock" if request.station == "host" else "the clock stamps could not be read"
     reasons["cycles"] = no_clock

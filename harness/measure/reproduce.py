@@ -160,11 +160,12 @@ def find_devices(wanted: str | None, allow_shared: bool) -> Found | None:
 def settled(session: Any, handle: Any) -> dict[str, Any]:
     """A device's state, once NVML's memory of a process that has just ended is gone: utilisation is a mean over up to
     a second, and a run that follows another one must not be refused for it."""
+    state = session.telemetry(handle).values
     for _ in range(8):
-        state = session.telemetry(handle).values
         if (state.get("utilisation") or 0) <= preflight.MAX_UTILISATION or session.processes(handle):
             break
         time.sleep(0.25)
+        state = session.telemetry(handle).values
     return state
 
 
@@ -293,6 +294,7 @@ def gpu_request(
         flags=flags,
         arch=arch,
         manifests=sorted(str(entry.cubin.with_suffix(".json")) for entry in there.values()),
+        device_facts=used,
         **more,
     )
 
@@ -410,7 +412,7 @@ def reproduce(
 def start(request: Request, path: Path) -> Path:
     """Run a request into a new archive."""
     cells = load_cells()
-    if not request.plan:
+    if not request.plan and not request.counted:
         raise IrrError("nothing is left to run", "see the kernels that are missing: ./irr build, or other --arms")
     writer = ArchiveWriter.create(path, empty_run(request, cells))
     say(

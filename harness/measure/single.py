@@ -86,14 +86,15 @@ def run(orders: Orders) -> None:
             os._exit(1)  # the run was killed; the tool round this process would go on without it
         kernel = kernels[name]
         stage = kernel.manifest.stage
-        filled = stage in ("update", "extract") or "offsets" in kernel.parameter_names
+        offsets = "offsets" in kernel.parameter_names
+        state = "update" if offsets else {"update": "update", "integrate": "integrate"}.get(stage, "fresh")
         if stage == "extract":
             volume = rig.run_once(kernels["cuda/allocate/plain"], kernels["cuda/update/plain"])
             with profiled(orders.profile):
                 volume.extract(kernel)
         else:
             values, n = rig.values(kernel, rig.volumes[0], rig.inputs)
-            if "offsets" in kernel.parameter_names and "points" in kernel.parameter_names:
+            if offsets and "points" in kernel.parameter_names:
                 from harness.device.gpu import record_offsets
 
                 rig.reset("update").launch(stream)
@@ -101,7 +102,7 @@ def run(orders: Orders) -> None:
                     record_offsets(kernel, rig.volumes[0], rig.inputs)
             else:
                 block = kernel.block(values)
-                rig.reset("update" if filled else "fresh", kernel.layout).launch(stream)
+                rig.reset(state, kernel.layout).launch(stream)
                 stream.synchronize()
                 with profiled(orders.profile):
                     kernel.enqueue(block, n, stream)

@@ -1,0 +1,195 @@
+"""`reproduce` and `counters` as a user calls them: refusals first, then the run of a machine without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.archive.schema import Note
+from harness.archive.verify import check_raw
+from harness.device import nvml
+from harness.errors import IrrError, UsageError
+from harness.measure import reproduce
+from harness.measure.manager import empty_run
+from harness.workload.cells import load_cells
+
+Irr = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def no_gpu() -> None:
+    if reproduce.driver_cuda() is not None:
+        pytest.skip("there is an NVIDIA driver here")
+
+
+# --- N09: no GPU -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_gpu_that_is_required_and_absent_is_one_message_and_no_folder(irr: Irr, tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = irr("reproduce", "--require-gpu", "--out", str(tmp_path / "a"), timeout=60)
+    assert done.returncode == 1 and time.monotonic() - began < 10
+    assert "--gpus all" in done.stderr and "container toolkit" in done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / "a").exists()
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("words", [("counters",), ("reproduce", "--devices", "GPU-1")])
+def test_what_needs_a_gpu_says_so(irr: Irr, words: tuple[str, ...]) -> None:
+    done = irr(*words, timeout=60)
+    assert done.returncode == 1 and "no NVIDIA GPU here" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.timeout(280)
+def test_the_run_without_a_gpu_is_archived_under_a_banner(irr: Irr, tmp_path: Path) -> None:
+    words = ("reproduce", "--quick", "--cells", "pts-20k", "--arms", "cpu", "--out", str(tmp_path / "a"))
+    done = irr(*words, timeout=270)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "NO NVIDIA GPU" in done.stderr and "--gpus all" in done.stderr
+    assert done.stdout.splitlines()[-1] == f"archive: {tmp_path / 'a'}"
+    found, problems = check_raw(tmp_path / "a")
+    assert problems == [] and found is not None
+    assert not found.run.gpu and found.run.study == "host" and {p.device_uuid for p in found.run.passes} == {"host"}
+    assert any(flag.what == "no GPU" for flag in found.run.flags)
+    places = {row["place"] for row in json.loads((tmp_path / "a" / "raw" / "gates.json").read_text())}
+    assert "host" in places
+
+
+# --- N14: the results folder -----------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir(mode=0o555)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder)  # root may write anywhere
+    monkeypatch.setattr(reproduce, "find_devices", lambda *_: pytest.fail("looked for devices first"))
+    with pytest.raises(IrrError, match=rf"{folder} cannot be written by uid:gid {os.getuid()}:{os.getgid()}"):
+        reproduce.reproduce(out=folder / "new")
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "kept").write_text("kept")
+    with pytest.raises(IrrError, match="not empty"):
+        reproduce.reproduce(out=tmp_path / "a")
+    assert (tmp_path / "a" / "kept").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"cells": "nowhere"}, {"arms": "nobody"}, {"passes": 0}, {"quick": True, "cells": "r-2.0"}]
+)
+def test_wrong_use_is_said_before_anything_is_made(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        reproduce.reproduce(out=tmp_path / "a", **wrong)
+    assert not (tmp_path / "a").exists()
+
+
+def test_archive_names_carry_the_card() -> None:
+    name = reproduce.archive_path(None, "NVIDIA H200").name
+    assert name.startswith("h200-2") and len(name.split("-")) == 3
+    assert reproduce.archive_path(Path("x"), "NVIDIA H200") == Path("x")
+
+
+# --- devices ---------------------------------------------------------------------------------------------------------
+
+
+class Session:
+    """An NVML session with one card whose state changes with every look."""
+
+    def __init__(self, use: list[float], processes: list[nvml.Process]) -> None:
+        self.use, self._processes = use, processes
+
+    def telemetry(self, handle: Any) -> nvml.Values:
+        return nvml.Values({"utilisation": self.use.pop(0) if len(self.use) > 1 else self.use[0]})
+
+    def processes(self, handle: Any) -> list[nvml.Process]:
+        return self._processes
+
+
+def test_the_echo_of_a_process_that_has_ended_is_waited_for() -> None:
+    assert reproduce.settled(Session([100, 60, 0], []), None)["utilisation"] == 0
+    busy = Session([100], [nvml.Process(1, "x", 5.0)])
+    began = time.monotonic()
+    assert reproduce.settled(busy, None)["utilisation"] == 100 and time.monotonic() - began < 0.2
+
+
+def found(**device: Any) -> reproduce.Found:
+    card = {"uuid": "GPU-a", "name": "NVIDIA H200", "arch": 90, **device}
+    return reproduce.Found(["GPU-a"], [card], [Note(what="x", why="y")], "13.0")
+
+
+def ask(found: reproduce.Found, build: Path, **changes: Any) -> Any:
+    usual: dict[str, Any] = {
+        "quick": True,
+        "passes": None,
+        "cells": None,
+        "arms": "cuda",
+        "allow_missing": False,
+        "allow_shared": False,
+        "command": ["irr"],
+        "build": build,
+    }
+    return reproduce.gpu_request(found, **{**usual, **changes})
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    import sys
+
+    sys.path.append(str(Path(__file__).parent / "simulated"))
+    import builds
+
+    return builds.make_build(tmp_path / "build", [*builds.HELPERS, *builds.FLOORS])
+
+
+def test_a_request_is_checked_before_anything_runs(build: Path) -> None:
+    request = ask(found(), build)
+    assert request.quick and request.passes == 1 and request.rounds == 5 and request.controls == []
+    whole = ask(found(), build, quick=False, allow_shared=True)
+    assert whole.passes == 3 and whole.rounds == 30 and whole.batch == 8
+    assert whole.controls and whole.counted_cells == ["base", "lf-918"] and whole.sanitized
+    assert {"x", "--allow-shared"} <= {flag.what for flag in whole.flags}
+    with pytest.raises(IrrError, match="rebuild for sm_86"):
+        ask(found(arch=86), build)
+    with pytest.raises(IrrError, match="kernels are missing"):
+        ask(found(), build, arms="cuda,triton-while")
+    more = ask(found(), build, arms="cuda,triton-while", allow_missing=True)
+    assert {entry.kernel for entry in more.skipped} == {"triton/allocate/while", "triton/update/while"}
+    assert any("triton/allocate/while" in refusal.what for refusal in more.refusals)
+
+
+def test_an_old_driver_stops_the_run_or_its_jit_part(build: Path) -> None:
+    old = reproduce.Found(["GPU-a"], found().devices, [], "12.4")
+    with pytest.raises(IrrError, match="needs a driver for CUDA 13"):
+        ask(old, build)
+    assert ask(found(), build).refusals == []
+
+
+def test_two_kinds_of_card_are_two_archives(build: Path) -> None:
+    cards = [{"uuid": "GPU-a", "name": "A", "arch": 90}, {"uuid": "GPU-b", "name": "B", "arch": 90}]
+    with pytest.raises(IrrError, match="several kinds"):
+        ask(reproduce.Found(["GPU-a", "GPU-b"], cards, [], "13.0"), build)
+
+
+def test_run_json_before_anything_ran_is_incomplete_and_has_the_plan(build: Path) -> None:
+    request = ask(found(), build)
+    run = empty_run(request, load_cells())
+    assert run.state == "incomplete" and run.passes == [] and len(run.plan) == len(request.plan)
+    assert set(run.cells) == {"base", "pts-20k", "plane-320k"}
+
+
+def test_the_manager_never_imports_cupy() -> None:
+    import sys
+
+    code = "import harness.measure.reproduce, harness.measure.worker, sys; sys.exit('cupy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], timeout=60).returncode == 0
+
