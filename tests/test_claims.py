@@ -587,6 +587,14 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
     "P35": [
         ("refuted", {"manifests": WHILE_BUILT, "gates": [gate("triton-while", "interpreter", "base")]}),
         ("reproduced", {"manifests": [{**WHILE_BUILT[0], "status": "failed", "reason": "no while"}]}),
+        ("reproduced", findings(compile__unbounded__compiles=False)),
+        (
+            "refuted",
+            {
+                **findings(compile__unbounded__compiles=True),
+                "gates": [gate("triton-while interpreted", "interpreter", "base")],
+            },
+        ),
         (
             "undecided",
             {"manifests": WHILE_BUILT, "gates": [gate("triton-while", "gpu", "base", ok=False, message="lost")]},
