@@ -615,11 +615,17 @@ class GpuBatch:
         for volume, scene in zip(cell.volumes, inputs, strict=True):
             values, n = cell.values(kernel, volume, scene)
             self._blocks.append((kernel.block(values), n))
-        self._work = self._concurrent if launch == "concurrent" else self._serial
-        self._graph = self.gpu.capture(self._work) if graph else None
+        self._launch = launch
+        self._graph = self.gpu.capture(self._enqueue) if graph else None
         # What a host loop costs is hidden where the device waits for the host.
         self._hold_ns = self.gpu.hold_ns if graph else 0
         self._begin, self._end = cp.cuda.Event(), cp.cuda.Event()
+
+    def _enqueue(self) -> None:
+        if self._launch == "concurrent":
+            self._concurrent()
+        else:
+            self._serial()
 
     def _serial(self) -> None:
         for block, n in self._blocks:
@@ -650,7 +656,7 @@ class GpuBatch:
 
     def launch(self) -> None:
         if self._graph is None:
-            self._work()
+            self._enqueue()
         else:
             self._graph.launch(self.gpu.stream)
 

@@ -6,6 +6,7 @@ to archive, works where no GPU is.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -183,6 +184,7 @@ class GpuRig:
         """Forget the cell; its memory is free for the next one (graphs hold no memory of their own)."""
         self.cell.close()
         del self.cell
+        gc.collect()  # whatever still holds volumes through a cycle must not take the next cell's memory
         self.station.gpu.free_bytes()
 
 
