@@ -179,6 +179,18 @@ def reproduce(
         lock_clocks=lock_clocks,
         out=Path(out) if out else None,
     )
+    _finish(archive)
+
+
+def _finish(archive: Path) -> None:
+    """Claims, tables and the page of a new archive; then its path, last. What cannot be drawn does not undo the run."""
+    from harness.cli import say
+    from harness.report.page import report as derive
+
+    try:
+        say(derive(archive))
+    except (IrrError, ImportError) as error:
+        say(f"irr: the archive is whole, its page could not be made: {error}; ./irr report {archive} tries again")
     print(f"archive: {archive}")
 
 
@@ -187,7 +199,7 @@ def resume(c: Any, archive: str) -> None:
     """Go on with a run that was stopped; whole passes are kept."""
     from harness.measure.reproduce import resume as run
 
-    print(f"archive: {run(Path(archive))}")
+    _finish(run(Path(archive)))
 
 
 @task(
