@@ -120,6 +120,8 @@ def test_a_kernel_whose_toolchain_is_missing_is_no_failure(tmp_path: Path) -> No
     manifest.save(path)
     found = find_built(build, 90, "cuda/allocate/nowait")
     assert not isinstance(found, Built) and found.status == "needs-toolchain" and "cargo-oxide" in found.why
+    there, skipped = take_inventory(build, 90, [KERNELS["cuda/allocate/plain"], KERNELS["cuda/allocate/nowait"]])
+    assert "cuda/allocate/plain" in there and [entry.status for entry in skipped] == ["needs-toolchain"]
 
 
 def test_the_clock_stamp_assembles_for_every_architecture(tmp_path: Path) -> None:

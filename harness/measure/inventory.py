@@ -71,8 +71,9 @@ def take_inventory(
         What is there by name, and what is not with its reason.
 
     Raises:
-        IrrError: a helper is missing, or another kernel and `allow_missing` is off; the first few are named. A row that
-            takes minutes to build, or that is not for this architecture, is listed and stops nothing.
+        IrrError: a helper is missing, or another kernel was never built and `allow_missing` is off; the first few are
+            named. A row that takes minutes to build, and one whose manifest says why it could not be built
+            (needs-toolchain, toolchain-unsupported, unsupported), is listed and stops nothing: other arms still run.
     """
     verdict = arch_verdict(arch, built_architectures(build), int(pins()["cuda"]["minimum_arch"]))
     if verdict.status != "ok":
@@ -88,7 +89,7 @@ def take_inventory(
     gone = [entry for entry in skipped if entry.kernel in HELPERS]
     if gone:
         raise IrrError(f"{gone[0].kernel} is needed by every cell: {gone[0].why}", f"./irr build --arch {arch}")
-    missing = [s for s in skipped if s.status != "unsupported" and not KERNELS[s.kernel].slow_build]
+    missing = [s for s in skipped if s.status == "unavailable" and not KERNELS[s.kernel].slow_build]
     if missing and not allow_missing:
         names = ", ".join(entry.kernel for entry in missing[:4]) + (" ..." if len(missing) > 4 else "")
         raise IrrError(
