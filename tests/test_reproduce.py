@@ -192,4 +192,3 @@ def test_the_manager_never_imports_cupy() -> None:
 
     code = "import harness.measure.reproduce, harness.measure.worker, sys; sys.exit('cupy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], timeout=60).returncode == 0
-
