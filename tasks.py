@@ -266,6 +266,12 @@ def fma(c: Any, size: str = "4096", iterations: str = "500", json: bool = False)
 
     outcome = study.run(edge, limit)
     print_json(outcome) if json else print(study.as_text(outcome))
+    if (edge, limit) == (study.SIZE, study.LIMIT):
+        from harness.measure.reproduce import contraction
+
+        archive = contraction()
+        if archive is not None:
+            print(f"archive: {archive}", file=sys.stderr if json else sys.stdout)
 
 
 @task(help={"cells": CELLS})
@@ -325,7 +331,7 @@ def pack(c: Any, archive: list[str], out: str | None = None) -> None:
 @task(help={"folder": "folder with the frames"})
 def data(c: Any, folder: str | None = None) -> None:
     """Where real frames come from, their checksums, and what is here."""
-    from harness.workload.frames import describe
+    from harness.workload.trajectories import describe
 
     print(describe(Path(folder) if folder else None))
 

@@ -16,6 +16,7 @@ from harness.workload.frames import (
     quaternion_pose,
     to_scene,
 )
+from harness.workload.noise import axial_sigma
 from harness.workload.reference import exact_blocks
 from harness.workload.volume import VolumeConfig
 
@@ -192,4 +193,4 @@ def test_noise_grows_with_distance_and_repeats():
     error = np.abs(noisy.depth - clean.depth)
     near, far = kept & (clean.depth < 2), kept & (clean.depth > 3)
     assert 0 < error[near].mean() < error[far].mean() < 0.03
-    assert room.axial_sigma(np.array(0.4), np.array(0.0)) == 0.0012
+    assert axial_sigma(np.array(0.4), np.array(0.0)) == 0.0012

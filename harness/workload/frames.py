@@ -8,11 +8,14 @@ Two layouts are known:
   `pose_lcam_front.txt` (tx ty tz qx qy qz qw a line, camera to world in NED axes), 90 degrees of view.
 
 World axes are OpenCV's everywhere (x right, y down, z forward of the first camera's convention): a NED point (n, e, d)
-is (e, d, n) here.
+is (e, d, n) here. A pixel's centre is its integer coordinate, every pixel is used (stride 1) and depth counts up to
+DEPTH_MAX inclusive, unless a caller says otherwise.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +25,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from harness.errors import IrrError
+from harness.workload.noise import add_noise, incidence_of
 from harness.workload.scenes import Scene
 
 DEPTH_SCALE = 1000.0
@@ -82,6 +86,7 @@ class Trajectory:
     Attributes:
         frames: what reads each usable frame, in order.
         skipped: (frame, reason) of those that are not used.
+        files: the files of each usable frame, as `frames` reads them.
     """
 
     name: str
@@ -89,6 +94,7 @@ class Trajectory:
     intrinsics: Intrinsics
     frames: tuple[Callable[[], Frame], ...]
     skipped: tuple[tuple[str, str], ...] = field(default=())
+    files: tuple[tuple[Path, ...], ...] = field(default=())
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -119,6 +125,25 @@ def to_scene(frame: Frame, intrinsics: Intrinsics, *, stride: int = 1, depth_max
         np.ascontiguousarray(colors, np.uint8),
         frame.pose[:3, 3].astype(np.float32),
     )
+
+
+def folder_scene(folder: Path, number: int, noise: bool = False, depth_scale: float = DEPTH_SCALE) -> Scene:
+    """The number-th usable frame of a folder as points, with a depth sensor's noise if asked for."""
+    found = _opened(folder, depth_scale)
+    if number >= len(found):
+        raise IrrError(f"{folder} has {len(found)} usable frames, no number {number}")
+    frame = found.frames[number]()
+    if noise:
+        camera = found.intrinsics
+        depth = frame.depth.astype(np.float64)
+        incidence = incidence_of(depth, (camera.fx, camera.fy), (camera.cx, camera.cy))
+        frame = dataclasses.replace(frame, depth=add_noise(depth, incidence, number).astype(np.float32))
+    return to_scene(frame, found.intrinsics)
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(folder: Path, depth_scale: float) -> Trajectory:
+    return open_folder(folder, depth_scale=depth_scale)
 
 
 # --------------------------------------------------------------------------------------------------------------- poses
@@ -266,6 +291,7 @@ def _seven_scenes(folder: Path, scale: float) -> Trajectory:
         intrinsics = Intrinsics(*(float(matrix[i]) for i in ((0, 0), (1, 1), (0, 2), (1, 2))))
     names = sorted({re.sub(r"\.(depth|color|pose)\.\w+$", "", p.name) for p in folder.glob("*.*.*")})
     frames: list[Callable[[], Frame]] = []
+    files: list[tuple[Path, ...]] = []
     skipped: list[tuple[str, str]] = []
     for name in names:
         depth, pose = folder / f"{name}.depth.png", folder / f"{name}.pose.txt"
@@ -280,7 +306,8 @@ def _seven_scenes(folder: Path, scale: float) -> Trajectory:
             continue
         colors = next((p for p in (folder / f"{name}.color.{e}" for e in ("png", "jpg")) if p.exists()), None)
         frames.append(_reader(name, lambda d=depth: _read_16_bit(d, scale), colors, matrix))
-    return Trajectory(folder.name, "7-Scenes", intrinsics, tuple(frames), tuple(skipped))
+        files.append(tuple(f for f in (depth, pose, colors, path if path.exists() else None) if f is not None))
+    return Trajectory(folder.name, "7-Scenes", intrinsics, tuple(frames), tuple(skipped), tuple(files))
 
 
 def _tartanair(folder: Path) -> Trajectory:
@@ -294,6 +321,7 @@ def _tartanair(folder: Path) -> Trajectory:
     if lines.shape[1] != 7:
         raise IrrError(f"{folder / 'pose_lcam_front.txt'} has {lines.shape[1]} numbers a line, a pose has 7")
     frames: list[Callable[[], Frame]] = []
+    files: list[tuple[Path, ...]] = []
     skipped: list[tuple[str, str]] = []
     intrinsics = None
     for depth, line in zip(depths, lines, strict=True):
@@ -307,10 +335,11 @@ def _tartanair(folder: Path) -> Trajectory:
             height, width = _pixels(depth).shape[:2]
             intrinsics = Intrinsics(width / 2, height / 2, width / 2, height / 2)  # 90 degrees both ways
         image = folder / "image_lcam_front" / depth.name.replace("_depth", "")
-        frames.append(_reader(name, lambda d=depth: _read_float(d), image if image.exists() else None, pose))
-    return Trajectory(
-        folder.name, "TartanAir V2", intrinsics or Intrinsics(320, 320, 320, 320), tuple(frames), tuple(skipped)
-    )
+        colors = image if image.exists() else None
+        frames.append(_reader(name, lambda d=depth: _read_float(d), colors, pose))
+        files.append((depth, *([image] if colors else []), folder / "pose_lcam_front.txt"))
+    intrinsics = intrinsics or Intrinsics(320, 320, 320, 320)
+    return Trajectory(folder.name, "TartanAir V2", intrinsics, tuple(frames), tuple(skipped), tuple(files))
 
 
 def _reader(

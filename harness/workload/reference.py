@@ -205,9 +205,8 @@ class _Sums:
             sums[places[1]] += theirs
             return sums
 
-        names = ("weight", "r", "g", "b", "tsdf", "absolute")
-        counts = self.samples + other.samples, self.skipped + other.skipped
-        return _Sums(keys, *(total(name) for name in names), *counts)
+        sums = {name: total(name) for name in ("weight", "r", "g", "b", "tsdf", "absolute")}
+        return _Sums(keys=keys, samples=self.samples + other.samples, skipped=self.skipped + other.skipped, **sums)
 
 
 def _sums(scene: Scene, config: VolumeConfig) -> _Sums:

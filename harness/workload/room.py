@@ -2,11 +2,6 @@
 
 It stands in for real frames where there are none, so that warm, cold, dense and noisy cells run on every machine. The
 camera walks along one wall and turns a little between frames, as a hand-held one does: neighbouring frames overlap.
-
-The noise is the model of a structured-light sensor (first Kinect) by Nguyen, Izadi and Lovell, "Modeling Kinect Sensor
-Noise for Improved 3D Reconstruction and Tracking", 3DIMPVT 2012: axial standard deviation
-0.0012 + 0.0019 (z - 0.4)^2 metres, to which 0.0001 / sqrt(z) * theta^2 / (pi/2 - theta)^2 is added where the surface
-is seen at more than 60 degrees; readings beyond 82 degrees are lost (the model's data end there).
 """
 
 from __future__ import annotations
@@ -15,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.workload.frames import Frame, Intrinsics
+from harness.workload.frames import Frame, Intrinsics, to_scene
+from harness.workload.noise import add_noise
+from harness.workload.scenes import Scene
 
 SIZE = 640
 INTRINSICS = Intrinsics(SIZE / 2, SIZE / 2, SIZE / 2, SIZE / 2)
@@ -36,10 +33,6 @@ BOXES = np.array(
     ]
 )
 """Corners, metres."""
-
-GRAZING = np.deg2rad(82.0)
-STEEP = np.deg2rad(60.0)
-NOISE_SEED = 2012
 
 
 @dataclass(frozen=True)
@@ -111,20 +104,15 @@ def cast(number: int) -> Hits:
     return Hits(best.reshape(shape), np.arccos(np.clip(cosine, 0, 1)).reshape(shape), colors.reshape(*shape, 3))
 
 
-def axial_sigma(z: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Standard deviation of a depth reading, metres (see the module's source)."""
-    sigma = 0.0012 + 0.0019 * (z - 0.4) ** 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        steep = 0.0001 / np.sqrt(z) * theta**2 / (np.pi / 2 - theta) ** 2
-    return sigma + np.where(theta > STEEP, steep, 0.0)
-
-
 def frame(number: int, *, noise: bool = False) -> Frame:
     """One frame of the trajectory; the same noise on every machine."""
     hits = cast(number)
     depth = hits.depth
     if noise:
-        draw = np.random.default_rng([NOISE_SEED, number]).standard_normal(depth.shape)
-        depth = depth + draw * axial_sigma(depth, hits.incidence)
-        depth = np.where((hits.incidence < GRAZING) & (depth > 0), depth, 0.0)
+        depth = add_noise(depth, hits.incidence, number)
     return Frame(f"room-{number:03d}", depth.astype(np.float32), hits.colors, pose(number))
+
+
+def room(frame_number: int, noise: bool = False) -> Scene:
+    """One frame of the trajectory as points."""
+    return to_scene(frame(frame_number, noise=noise), INTRINSICS)

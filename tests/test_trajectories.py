@@ -1,0 +1,139 @@
+"""Cells of trajectories: warm, cold, dense; data that is not here; checksums; the oracle of several frames."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from harness.errors import IrrError, UsageError
+from harness.workload import trajectories
+from harness.workload.cells import select_cells
+from harness.workload.frames import folder_scene
+from harness.workload.noise import add_noise, axial_sigma, incidence_of
+from harness.workload.reference import evaluate, evaluate_frames, exact_blocks
+from harness.workload.scenes import Scene, sphere
+from harness.workload.trajectories import NeedsData, all_cells, describe
+from harness.workload.volume import VolumeConfig
+
+REAL = Path(__file__).parents[2] / "shared" / "data"
+needs_real = pytest.mark.skipif(not (REAL / "rgbd").is_dir(), reason=f"no real frames in {REAL / 'rgbd'}")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("IRR_DATA", raising=False)
+
+
+def write_folder(folder: Path, frames: int, shift: float = 0.02) -> Path:
+    """Frames of 12 x 12 pixels, 1 m before a camera that moves sideways."""
+    folder.mkdir(parents=True)
+    np.savetxt(folder / "camera-intrinsics.txt", [[20, 0, 6], [0, 20, 6], [0, 0, 1]])
+    for i in range(frames):
+        pose = np.eye(4)
+        pose[0, 3] = shift * i
+        Image.fromarray(np.full((12, 12), 1000, np.uint16)).save(folder / f"frame-{i:06d}.depth.png")
+        np.savetxt(folder / f"frame-{i:06d}.pose.txt", pose)
+    return folder
+
+
+def test_the_oracle_of_frames_is_the_sum_of_their_oracles():
+    config = VolumeConfig(64)
+    first, second = sphere(0.1, 20, 40), sphere(0.12, 20, 40)
+    moved = Scene(second.points + np.float32(0.05), second.colors, second.camera + np.float32(0.05))
+    whole, parts = evaluate_frames([first, moved], config), [evaluate(first, config), evaluate(moved, config)]
+    assert whole.samples == sum(part.samples for part in parts)
+    sums: dict[tuple, dict[str, np.ndarray]] = {}
+    for part in parts:
+        for i, block in enumerate(map(tuple, part.coords)):
+            held = sums.setdefault(block, {})
+            for name in ("weight", "r", "g", "b", "tsdf"):
+                held[name] = held.get(name, 0) + getattr(part, name)[i]
+    assert [tuple(c) for c in whole.coords] == sorted(sums)
+    for name in ("weight", "r", "g", "b"):
+        assert np.array_equal(getattr(whole, name), [sums[tuple(c)][name] for c in whole.coords])
+    assert np.allclose(whole.tsdf, [sums[tuple(c)]["tsdf"] for c in whole.coords], rtol=0, atol=1e-12)
+    more = whole.weight > 1
+    assert (whole.bound[more] > 0).all()
+    # both frames meet somewhere, else nothing was merged
+    assert len(whole.coords) < sum(len(part.coords) for part in parts)
+
+
+def test_a_users_folder_makes_warm_cold_and_dense_cells(tmp_path, monkeypatch):
+    folder = write_folder(tmp_path / "data" / "My Room", 10)
+    monkeypatch.setenv("IRR_DATA", str(tmp_path / "data"))
+    cells = all_cells()
+    warm, cold, dense = (cells[f"my-room-{form}"] for form in ("warm", "cold", "dense"))
+    assert (warm.axis, warm.warm, cold.warm, dense.warm) == ("real", 8, 0, 8)
+    scenes = [folder_scene(folder, i) for i in range(9)]
+    assert len(warm.before()) == 8
+    assert all(np.array_equal(a.points, b.points) for a, b in zip(warm.before(), scenes, strict=False))
+    assert np.array_equal(warm.scene().points, scenes[8].points)
+    config = VolumeConfig(1)
+    union = {tuple(block) for scene in scenes for block in exact_blocks(scene, config)}
+    assert (warm.blocks, cold.blocks) == (len(union), len(exact_blocks(scenes[8], config)))
+    assert warm.samples == evaluate_frames(scenes, config).samples
+    assert dense.config.capacity == -(-105 * len(union) // 100) and dense.blocks == warm.blocks
+    assert [cell.name for cell in select_cells("my-room-*", cells)] == ["my-room-warm", "my-room-cold", "my-room-dense"]
+    with pytest.raises(UsageError, match="no cell matches"):
+        select_cells("no-room-*", cells)
+
+
+def test_fewer_frames_than_the_paper_warms_with(tmp_path):
+    write_folder(tmp_path / "short", 3)
+    assert all_cells(tmp_path)["short-warm"].warm == 2
+
+
+def test_the_papers_cells_say_what_they_need_until_their_frames_are_there(tmp_path):
+    cells = all_cells(tmp_path)
+    with pytest.raises(NeedsData, match="RetroOffice/P001"):
+        cells["tartan-p001"]
+    folder = tmp_path / "retrooffice" / "Data_easy" / "P001"
+    (folder / "depth_lcam_front").mkdir(parents=True)
+    values = np.full((8, 8), 0.5, np.float32).view(np.uint8).reshape(8, 8, 4)
+    for i in range(2):
+        Image.fromarray(values, "RGBA").save(folder / "depth_lcam_front" / f"{i:06d}_lcam_front_depth.png")
+    np.savetxt(folder / "pose_lcam_front.txt", np.tile([0, 0, 0, 0, 0, 0, 1], (2, 1)))
+    cell = all_cells(tmp_path)["tartan-p001"]
+    assert (cell.axis, cell.warm, len(cell.scene())) == ("real", 1, 64)
+    assert ": folder:" not in describe(tmp_path)  # its frames are the table's, not a user's
+
+
+def test_checksums_are_recorded_once_and_a_changed_file_is_named(tmp_path):
+    folder = write_folder(tmp_path / "data" / "r", 2)
+    root = tmp_path / "data"
+    assert "checksums recorded" in describe(root)
+    assert "checksums as recorded" in describe(root)
+    assert "needs-data" in describe(root)
+    Image.fromarray(np.full((12, 12), 900, np.uint16)).save(folder / "frame-000001.depth.png")
+    assert "CHANGED since the first use: frame-000001.depth.png" in describe(root)
+    with pytest.raises(IrrError, match=r"frame-000001\.depth\.png changed"):
+        all_cells(root)["r-warm"]
+    trajectories.record_file(folder).unlink()
+    assert all_cells(root)["r-warm"].warm == 1
+
+
+def test_describe_of_no_folder_is_one_line(tmp_path):
+    with pytest.raises(IrrError, match="not a folder"):
+        describe(tmp_path / "gone")
+
+
+def test_incidence_and_noise_of_a_slanting_wall():
+    v, u = np.mgrid[0:60, 0:60]
+    x = (u - 30) / 60
+    depth = 1.0 / (1 - 0.5 * x)  # the plane z = 1 + 0.5 x
+    theta = incidence_of(depth, (60.0, 60.0), (30.0, 30.0))
+    assert theta[30, 30] == pytest.approx(np.arctan(0.5), abs=1e-3)
+    noisy = add_noise(depth, theta, 3)
+    assert np.array_equal(noisy, add_noise(depth, theta, 3)) and not np.array_equal(noisy, add_noise(depth, theta, 4))
+    assert np.std((noisy - depth) / axial_sigma(depth, theta)) == pytest.approx(1, abs=0.05)
+    depth[0, 0] = 0
+    theta[1, 1] = np.deg2rad(83)
+    assert add_noise(depth, theta, 3)[0, 0] == 0 and add_noise(depth, theta, 3)[1, 1] == 0
+
+
+@needs_real
+def test_the_real_frames_blocks():
+    cell = all_cells(REAL)["rgbd-cold"]
+    assert (cell.blocks, cell.samples, len(cell.scene())) == (2454, 2327160, 273761)
