@@ -46,7 +46,7 @@ def matrix(root: Path, **more: Any) -> Path:
     """A small matrix: allocate and update of three languages, the static probe lossy on lf-hi."""
     times = {**TABLE1, **cuda(concurrent=0.6), (CA, "lf-hi"): 40.0, (TA, "lf-hi"): 500.0}
     rows = sample_rows(times, loss={(TA, "lf-hi"): LOST})
-    return write_archive(root, samples=rows, gates=[GATE], **more)
+    return write_archive(root, **{"samples": rows, "gates": [GATE], **more})
 
 
 @pytest.fixture(scope="module")
@@ -272,29 +272,38 @@ class Elements(HTMLParser):
         self.words.append(data)
 
 
-def test_hostile_text_is_shown_as_text(made: Path) -> None:
+def page_of(root: Path) -> Elements:
     page = Elements()
-    page.feed((made / "derived/report.html").read_text(encoding="utf-8"))
-    assert not any(tag == "script" for tag, _ in page.tags)
-    assert any('<script>alert("1")</script>' in words for words in page.words)
-    assert "49" not in "".join(w for w in page.words if "script" in w)
+    page.feed((root / "derived/report.html").read_text(encoding="utf-8"))
+    return page
+
+
+def test_hostile_text_is_shown_as_text(made: Path, tmp_path: Path) -> None:
+    """The hostile page has the elements of a page whose texts are harmless, tag for tag, and shows the words."""
+    plain = GATE.__class__(**{**{f: getattr(GATE, f) for f in GATE.__struct_fields__}, "subject": "cuda on base"})
+    harmless = matrix(tmp_path / "plain", device_name="Synthetic Device", gates=[plain])
+    report(harmless)
+    page = page_of(made)
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in page_of(harmless).tags]
+    assert any('<script>alert("1")</script>' in words and "{{ 7*7 }}" in words for words in page.words)
     assert all(not (value or "").startswith("javascript") for _, attrs in page.tags for value in attrs.values())
 
 
 def test_the_page_asks_no_network(made: Path) -> None:
-    page = Elements()
-    page.feed((made / "derived/report.html").read_text(encoding="utf-8"))
+    page = page_of(made)
     links = [value or "" for _, attrs in page.tags for key, value in attrs.items() if key in ("src", "href")]
-    assert links and all(link.startswith(("#", "tables/")) for link in links)
-    assert all((made / "derived" / link).is_file() for link in links if link.startswith("tables/"))
+    assert links and not any(re.match(r"[a-z]+:(?!$)|//", link) for link in links if not link.startswith("data:"))
+    files = [link for link in links if link and not link.startswith(("#", "data:"))]
+    assert all((made / "derived" / link).resolve().is_file() for link in files)
     anchors = {attrs.get("id") for _, attrs in page.tags}
     assert all(link[1:] in anchors for link in links if link.startswith("#"))
 
 
 def test_every_claim_stands_on_the_page(made: Path) -> None:
-    text = (made / "derived/report.html").read_text(encoding="utf-8")
-    ids = [row["id"] for row in json.loads((made / "derived/claims.json").read_text())]
-    assert len(ids) >= 70 and all(f'<tr id="{identity}">' in text for identity in ids)
+    page = page_of(made)
+    anchors = {attrs.get("id") for _, attrs in page.tags}
+    ids = {row["id"] for row in json.loads((made / "derived/claims.json").read_text())}
+    assert len(ids) >= 70 and not ids - anchors
 
 
 def test_the_page_says_what_was_left_out(tmp_path: Path) -> None:
