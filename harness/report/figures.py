@@ -1,8 +1,8 @@
 """Figures of an archive: one figure, one question, one plain sentence computed from the same rows that it draws.
 
 Each figure is one function under `@figure(...)` that returns what to draw with the numbers behind it, or raises
-`Missing` with the reason; a figure without data is listed with that reason and not drawn. SVG and PDF are the same bytes
-under the same lock: no clock, no random identifier, and the fonts that matplotlib brings. Colours are those that
+`Missing` with the reason; a figure without data is listed with that reason and not drawn. SVG and PDF are the same
+bytes under the same lock: no clock, no random identifier, and the fonts that matplotlib brings. Colours are those that
 colour-blind readers tell apart, and every series has a marker of its own, so that a grey print reads the same.
 """
 
@@ -12,6 +12,7 @@ import base64
 import binascii
 import io
 import logging
+import math
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -183,7 +184,7 @@ def _settings() -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a glyph that the font lacks is drawn as a box
         matplotlib.rcdefaults()  # whatever a user's matplotlibrc says
-        matplotlib.rcParams.update(SETTINGS)
+        matplotlib.rcParams.update(tuple(SETTINGS.items()))  # type: ignore[arg-type]
         yield
 
 
@@ -237,6 +238,11 @@ def n(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}"
 
 
+def num(value: Value) -> float:
+    """A number of a row; not a number where it is empty."""
+    return float(value) if isinstance(value, (int, float)) else math.nan
+
+
 def span_words(values: Sequence[float]) -> str:
     """`0.82 to 0.88`, or one number where they agree."""
     low, high = n(min(values)), n(max(values))
@@ -275,14 +281,30 @@ def rows_height(count_: int, extra: float = 1.25) -> float:
     return extra + 0.27 * max(count_, 2)
 
 
-def log_ticks(axis: Any) -> None:
-    """A logarithmic axis whose ticks are plain numbers: 0.5, 1, 2, 5, 10."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+def ratio_axis(axes: Any, low: float, high: float) -> None:
+    """The horizontal axis of ratios: logarithmic with plain numbers (0.5, 1, 2, 5, 10), linear over a short range."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-    axis.set_minor_locator(LogLocator(base=10, subs=tuple(range(1, 10))))
+    if high < 3 * low:
+        edge = 0.05 * (high - low) or 0.01
+        axes.set_xlim(low - edge, high + edge)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+        return
+    axes.set_xscale("log")
+    edge = (high / low) ** 0.05
+    axes.set_xlim(low / edge, high * edge)
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 1.5, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(LogLocator(base=10, subs=tuple(range(1, 10))))
+
+
+def grid(axes: Any) -> None:
+    """Thin vertical lines behind the points, and the line of 1."""
+    axes.axvline(1, color=INK, linewidth=0.9, zorder=1)
+    axes.grid(axis="x", color=BAND, linewidth=0.5)
+    axes.set_axisbelow(True)
 
 
 def cell_rows(axes: Any, view: View, cells: Sequence[str]) -> None:
@@ -298,14 +320,13 @@ def cell_rows(axes: Any, view: View, cells: Sequence[str]) -> None:
         before = axis
 
 
-def point(
-    axes: Any, kernel: str, value: float, low: float, high: float, row: float, legend: str, hollow: bool = False
-) -> None:
-    """A median with its range over passes."""
+def point(axes: Any, kernel: str, values: Sequence[float], row: float, legend: str, hollow: bool = False) -> None:
+    """A median with its range over passes: (median, lowest, highest), or a median alone."""
     colour, mark = style(kernel)
-    axes.plot([low, high], [row, row], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2)
+    if len(values) == 3:
+        axes.plot(values[1:], [row, row], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2)
     axes.plot(
-        [value], [row], marker=mark, color=colour, linestyle="none", label=legend, zorder=3,
+        values[:1], [row], marker=mark, color=colour, linestyle="none", label=legend, zorder=3,
         markerfacecolor="none" if hollow else colour, markeredgecolor=colour, markeredgewidth=1.1,
     )  # fmt: skip
 
@@ -339,6 +360,8 @@ def _ratio_plot(view: View, stage: str) -> Plot:
         raise Missing(f"no {stage} kernel but CUDA C++'s was timed")
     rows: list[dict[str, Value]] = []
     drawn: dict[str, list[tuple[str, str, Compared]]] = {}
+    papers: dict[tuple[str, str], float] = {}
+    regime_of = dict(REGIMES)
     for title, regime in REGIMES:
         for cell in view.cells():
             for kernel in kernels:
@@ -346,12 +369,11 @@ def _ratio_plot(view: View, stage: str) -> Plot:
                 if compared is None:
                     continue
                 drawn.setdefault(title, []).append((cell, kernel, compared))
-                language = "triton" if kernel == STATIC[stage] else "rust" if kernel.startswith("rust") else ""
-                paper = (
-                    seeds.cell_ratio(cell, f"{language}_over_cuda")
-                    if language and stage == "allocate" and regime == SERIAL
-                    else None
-                )
+                paper = None
+                if stage == "allocate" and regime == SERIAL and kernel not in TRITON_WHILE.values():
+                    paper = seeds.cell_ratio(cell, f"{kernel.split('/')[0].split('-')[0]}_over_cuda")
+                if paper is not None:
+                    papers[cell, kernel] = paper
                 rows.append(
                     {
                         "axis": view.axis(cell), "cell": cell, "regime": title, "kernel": label(view, kernel),
@@ -374,8 +396,13 @@ def _ratio_plot(view: View, stage: str) -> Plot:
         axes = panels(canvas, len(drawn))
         for panel, (title, found) in zip(axes, drawn.items(), strict=True):
             panel.set_title(title, loc="left")
-            panel.set_xscale("log")
-            panel.axvline(1, color=INK, linewidth=0.9, zorder=1)
+            seen = [
+                1.0,
+                *(papers.values() if regime_of[title] == SERIAL else ()),
+                *(v for _, _, c in found for v in (c.us.low, c.us.high)),
+            ]
+            ratio_axis(panel, min(seen), max(seen))
+            grid(panel)
             for index, cell in enumerate(cells):
                 floors = [c.floor for where, _, c in found if where == cell and c.floor is not None]
                 if floors:
@@ -386,20 +413,14 @@ def _ratio_plot(view: View, stage: str) -> Plot:
             for cell, kernel, c in found:
                 offset = (kernels.index(kernel) - (len(kernels) - 1) / 2) * 0.16
                 row = cells.index(cell) + offset
-                point(panel, kernel, c.us.median, c.us.low, c.us.high, row, label(view, kernel))
-                theirs = next(
-                    (r["paper"] for r in rows if (r["cell"], r["regime"], r["kernel"]) == (cell, title, label(view, kernel))),
-                    None,
-                )  # fmt: skip
+                point(panel, kernel, (c.us.median, c.us.low, c.us.high), row, label(view, kernel))
+                theirs = papers.get((cell, kernel)) if regime_of[title] == SERIAL else None
                 if theirs is not None and not (kernel.startswith("rust-nvptx") and "rust-oxide" in kernels[0]):
                     point(
-                        panel, kernel, float(theirs), float(theirs), float(theirs), row,
+                        panel, kernel, [theirs], row,
                         f"paper: {'Triton' if kernel.startswith('triton') else 'Rust'}", hollow=True,
                     )  # fmt: skip
             cell_rows(panel, view, cells)
-            log_ticks(panel.xaxis)
-            panel.grid(axis="x", color=BAND, linewidth=0.5)
-            panel.set_axisbelow(True)
         canvas.supxlabel("time over CUDA C++'s, same cell and regime (1 is level, right is slower)", fontsize=9)
         legend(canvas, axes)
 
@@ -414,7 +435,7 @@ def _ratio_plot(view: View, stage: str) -> Plot:
     answer += few_passes([c for _, _, c in serial])
     note = "Median over passes of the median over rounds of the ratio within the round; range over passes."
     table = Table(f"ratio-{stage}", f"Ratio to CUDA C++ in {stage}", columns, tuple(rows), note)
-    wide = 3.2 + 2.7 * len(drawn)
+    wide = max(7.5, 3.2 + 2.7 * len(drawn))
     return Plot(answer, table, draw, (min(wide, 12.5), rows_height(len(cells), 1.7)), f"stage = {stage}, status = ok")
 
 
@@ -470,8 +491,9 @@ def reference(view: View) -> Plot:
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        axes.set_xscale("log")
-        axes.axvline(1, color=INK, linewidth=0.9, zorder=1)
+        seen = [1.0, *(v for key, *_ in kinds for v in of(key))]
+        ratio_axis(axes, min(seen), max(seen))
+        grid(axes)
         for index, row in enumerate(rows):
             for place, (key, legend_, mark, hollow) in enumerate(kinds):
                 value = row.get(key)
@@ -479,15 +501,13 @@ def reference(view: View) -> Plot:
                     continue
                 y = index + (place - 1.5) * 0.17
                 low, high = row.get(f"{key}_low", value), row.get(f"{key}_high", value)
-                axes.plot([low, high], [y, y], color=colours[key], linewidth=1.5)
+                if not hollow:
+                    axes.plot([low, high], [y, y], color=colours[key], linewidth=1.5)
                 axes.plot(
                     [value], [y], marker=mark, color=colours[key], linestyle="none", label=legend_,
                     markerfacecolor="none" if hollow else colours[key],
                 )  # fmt: skip
         cell_rows(axes, view, cells)
-        log_ticks(axes.xaxis)
-        axes.grid(axis="x", color=BAND, linewidth=0.5)
-        axes.set_axisbelow(True)
         axes.set_xlabel(f"{label(view, rust)} over {CUDA_ALLOCATE}")
         legend(canvas, [axes], 2)
 
@@ -501,17 +521,12 @@ def reference(view: View) -> Plot:
     if of("paper"):
         answer += f", where the paper has {span_words(of('paper'))} on its cards"
     answer += ". The reference row is derived from two regimes and is not the paper's host loop."
-    heads = (("serial", "serial"), ("concurrent", "concurrent"), ("reference", "reference"))
-    columns = (
-        Column("cell", "cell", False),
-        *(Column(f"{k}{end}", f"{h}{text}") for k, h in heads for end, text in (("", ""), ("_low", ", lowest pass"), ("_high", ", highest pass"))),
-        Column("paper", "paper"),
-    )  # fmt: skip
+    ends = (("", ""), ("_low", ", lowest pass"), ("_high", ", highest pass"))
+    regimes = [Column(f"{k}{end}", f"{k}{text}") for k in ("serial", "concurrent", "reference") for end, text in ends]
+    columns = (Column("cell", "cell", False), *regimes, Column("paper", "paper"))
     note = "reference: the kernel's serial time over CUDA's concurrent time, same pass and round."
     table = Table("reference", f"{label(view, rust)} by launch regime", columns, tuple(rows), note)
-    return Plot(
-        answer, table, draw, (9, rows_height(len(rows), 1.6)), "stage = allocate, table = fresh, l2 = asreset"
-    )
+    return Plot(answer, table, draw, (9, rows_height(len(rows), 1.6)), "stage = allocate, table = fresh, l2 = asreset")
 
 
 # ------------------------------------------------------------------------------------------------------ total, share
@@ -552,8 +567,8 @@ def allocate_share(view: View) -> Plot:
         for row in rows:
             place = next(i for i, arm in enumerate(arms) if arm[0] == row["arm"])
             y = cells.index(str(row["cell"])) + (place - (len(arms) - 1) / 2) * 0.16
-            share = 100 * float(row["share"] or 0)
-            point(axes, arms[place][1], share, share, share, y, arms[place][0])
+            share = 100 * num(row["share"])
+            point(axes, arms[place][1], [share], y, arms[place][0])
         cell_rows(axes, view, cells)
         axes.set_xlim(0, 100)
         axes.grid(axis="x", color=BAND, linewidth=0.5)
@@ -563,7 +578,7 @@ def allocate_share(view: View) -> Plot:
 
     parts = []
     for name, *_ in arms:
-        shares = [100 * float(row["share"] or 0) for row in rows if row["arm"] == name]
+        shares = [100 * num(row["share"]) for row in rows if row["arm"] == name]
         low, high = f"{min(shares):.0f}", f"{max(shares):.0f}"
         parts.append(f"{low} to {high} percent of {name}'s" if low != high else f"{low} percent of {name}'s")
     answer = f"Allocate is {', '.join(parts)} integration time; the paper says about a tenth."
@@ -610,26 +625,24 @@ def floor(view: View) -> Plot:
     def draw(canvas: Any) -> None:
         axes = panels(canvas, len(stages))
         for panel, stage in zip(axes, stages, strict=True):
-            panel.set_xscale("log")
             panel.set_title(f"{stage} over {FLOOR_WORDS[stage]}", loc="left")
-            panel.axvline(1, color=INK, linewidth=0.9)
+            seen = [1.0, *(num(r[k]) for r in rows if r["stage"] == stage for k in ("low", "high"))]
+            ratio_axis(panel, min(seen), max(seen))
+            grid(panel)
             for row in rows:
                 if row["stage"] == stage:
                     here = [name for name in names if f"/{stage}/" in name]
                     y = cells.index(str(row["cell"])) + (here.index(str(row["kernel"])) - (len(here) - 1) / 2) * 0.15
-                    values = [float(row[key] or 0) for key in ("ratio", "low", "high")]
+                    values = [num(row[key]) for key in ("ratio", "low", "high")]
                     shown = str(row["kernel"]).replace(f"/{stage}/", " ")
-                    point(panel, str(row["kernel"]), *values, y, shown)
+                    point(panel, str(row["kernel"]), values, y, shown)
             cell_rows(panel, view, cells)
-            log_ticks(panel.xaxis)
-            panel.grid(axis="x", color=BAND, linewidth=0.5)
-            panel.set_axisbelow(True)
         canvas.supxlabel("time over the floor's (1 is the floor)", fontsize=9)
         legend(canvas, axes, 5)
 
     parts = []
     for stage in stages:
-        ratios = [float(r["ratio"] or 0) for r in rows if r["stage"] == stage and r["kernel"] == BASES[stage]]
+        ratios = [num(r["ratio"]) for r in rows if r["stage"] == stage and r["kernel"] == BASES[stage]]
         if ratios:
             parts.append(f"CUDA C++'s {stage} takes {span_words(ratios)} times the time of {FLOOR_WORDS[stage]}")
     empty = [float(r["null_us"]) for r in rows if r["null_us"] is not None]
@@ -672,31 +685,32 @@ def variants(view: View) -> Plot:
                 )  # fmt: skip
     if not rows:
         raise Missing(f"no variant shares a round with plain CUDA C++ on {cell}")
-    rows.sort(key=lambda row: (str(row["stage"]), float(row["ratio"] or 0), str(row["kernel"])))
+    rows.sort(key=lambda row: (str(row["stage"]), num(row["ratio"]), str(row["kernel"])))
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        axes.set_xscale("log")
-        axes.axvline(1, color=INK, linewidth=0.9)
+        seen = [1.0, *(num(row[key]) for row in rows for key in ("low", "high"))]
+        ratio_axis(axes, min(seen), max(seen))
+        grid(axes)
         for index, row in enumerate(rows):
             if row["floor"] is not None:
                 half = float(row["floor"])
                 axes.barh(index, 2 * half, left=1 - half, height=0.8, color=BAND, zorder=0)
-            values = [float(row[key] or 0) for key in ("ratio", "low", "high")]
-            point(axes, str(row["kernel"]), *values, index, "")
+            values = [num(row[key]) for key in ("ratio", "low", "high")]
+            point(axes, str(row["kernel"]), values, index, "")
             axes.annotate(
-                f"{n(values[0])}x, {float(row['us'] or 0):.4g} us", (values[2], index), xytext=(7, 0),
-                textcoords="offset points", va="center", fontsize=7.5,
+                f"{n(values[0])}x", (1.0, index), xycoords=("axes fraction", "data"), xytext=(44, 0),
+                textcoords="offset points", va="center", ha="right", fontsize=8,
+            )  # fmt: skip
+            axes.annotate(
+                f"{num(row['us']):.4g} us", (1.0, index), xycoords=("axes fraction", "data"), xytext=(100, 0),
+                textcoords="offset points", va="center", ha="right", fontsize=8,
             )  # fmt: skip
             if index and row["stage"] != rows[index - 1]["stage"]:
                 axes.axhline(index - 0.5, color=SOFT, linewidth=0.8)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_yticks(range(len(rows)), [words(str(row["kernel"]), 48) for row in rows])
         axes.tick_params(axis="y", length=0)
-        axes.margins(x=0.18)
-        log_ticks(axes.xaxis)
-        axes.grid(axis="x", color=BAND, linewidth=0.5)
-        axes.set_axisbelow(True)
         axes.set_xlabel(f"time over plain CUDA C++ of the same stage, {words(cell, 24)}, serial, fresh table")
 
     parts = []
@@ -705,8 +719,8 @@ def variants(view: View) -> Plot:
         if here:
             first, last = here[0], here[-1]
             parts.append(
-                f"in {stage} from {n(float(first['ratio'] or 0))} times CUDA C++ plain ({first['kernel']}) "
-                f"to {n(float(last['ratio'] or 0))} times ({last['kernel']})"
+                f"in {stage} from {n(num(first['ratio']))} times CUDA C++ plain ({first['kernel']}) "
+                f"to {n(num(last['ratio']))} times ({last['kernel']})"
             )
     answer = f"On {words(cell, 24)} the kernels go {'; '.join(parts)}."
     columns = (
@@ -746,16 +760,22 @@ def loss(view: View) -> Plot:
         )  # fmt: skip
     if not rows:
         raise Missing(f"{TRITON_ALLOCATE} was not timed, or its loss not counted")
-    rows.sort(key=lambda row: (float(row["load"] or 0), str(row["cell"])))
+    rows.sort(key=lambda row: (num(row["load"]), str(row["cell"])))
     panels_of = (("lost", "blocks lost"), ("dropped", "samples of update dropped"))
 
     def draw(canvas: Any) -> None:
+        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+        def top_of(key: str) -> float:
+            counted = [num(v) for row in rows for k in (f"{key}_high", f"paper_{key}") if (v := row[k]) is not None]
+            return 2 * max([5.0, *counted])
+
         axes = list(canvas.subplots(1, 2))
         colour, mark = style(TRITON_ALLOCATE)
         for panel, (key, title) in zip(axes, panels_of, strict=True):
             panel.set_title(f"{title}, per launch", loc="left")
             points = [row for row in rows if row[f"{key}_high"] is not None]
-            loads = [float(row["load"] or 0) for row in points]
+            loads = [num(row["load"]) for row in points]
             for load, row in zip(loads, points, strict=True):
                 panel.plot([load, load], [row[f"{key}_low"], row[f"{key}_high"]], color=colour, linewidth=2)
             panel.plot(
@@ -765,7 +785,7 @@ def loss(view: View) -> Plot:
             theirs = [row for row in rows if row[f"paper_{key}"] is not None]
             if theirs:
                 panel.plot(
-                    [float(row["load"] or 0) for row in theirs], [row[f"paper_{key}"] for row in theirs], marker="o",
+                    [num(row["load"]) for row in theirs], [row[f"paper_{key}"] for row in theirs], marker="o",
                     markerfacecolor="none", color=INK, linestyle="none", markersize=9, label="the paper",
                     clip_on=False,
                 )  # fmt: skip
@@ -774,32 +794,37 @@ def loss(view: View) -> Plot:
                 if whole:
                     other, shape = style(TRITON_WHILE["allocate"])
                     panel.plot(
-                        [float(row["load"] or 0) for row in whole], [row["unbounded_lost"] for row in whole],
+                        [num(row["load"]) for row in whole], [row["unbounded_lost"] for row in whole],
                         marker=shape, color=other, linestyle="none", markersize=4, label="unbounded probe (while)",
                         clip_on=False,
                     )  # fmt: skip
             panel.set_yscale("symlog", linthresh=1)
-            panel.set_ylim(bottom=0)
+            panel.set_ylim(0, top_of(key))
+            panel.yaxis.set_major_locator(FixedLocator([0, *(10.0**power for power in range(10))]))
+            panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            panel.yaxis.set_minor_locator(NullLocator())
             panel.set_xlim(0, max(1.0, max(loads, default=1.0)))
             panel.set_xlabel("load factor of the table")
             panel.grid(color=BAND, linewidth=0.5)
             panel.set_axisbelow(True)
         legend(canvas, axes, 4)
 
-    losing = [row for row in rows if (row["lost_high"] or 0) > 0 or (row["dropped_high"] or 0) > 0]
+    losing = [row for row in rows if num(row["lost_high"]) > 0 or num(row["dropped_high"]) > 0]
     top = rows[-1]
     if losing:
-        worst = max(losing, key=lambda row: int(row["lost_high"] or 0))
+        worst = max(losing, key=lambda row: num(row["lost_high"]))
         answer = (
-            f"The bounded probe loses from load {float(losing[0]['load'] or 0):.3f} on, at most {worst['lost_high']} of "
-            f"{worst['blocks']} blocks (load {float(worst['load'] or 0):.3f})"
+            f"The bounded probe loses from load {num(losing[0]['load']):.3f} on, at most {worst['lost_high']} of "
+            f"{worst['blocks']} blocks (load {num(worst['load']):.3f})"
         )
     else:
-        answer = f"The bounded probe lost nothing up to load {float(top['load'] or 0):.3f}, the highest here"
+        answer = f"The bounded probe lost nothing up to load {num(top['load']):.3f}, the highest here"
     whole = [int(row["unbounded_lost"]) for row in rows if row["unbounded_lost"] is not None]
     if whole:
         answer += (
-            "; the unbounded one lost nothing anywhere." if not max(whole) else f"; the unbounded one lost {max(whole)}."
+            "; the unbounded one lost nothing anywhere."
+            if not max(whole)
+            else f"; the unbounded one lost {max(whole)}."
         )
     else:
         answer += "."
@@ -834,12 +859,12 @@ def counters(view: View) -> Plot:
         }
         return static | {what: view.counter(kernel, metric) for what, metric in COUNTERS}
 
-    base = of(CUDA_ALLOCATE)
+    first_of = {metric: value for metric, value in of(CUDA_ALLOCATE).items() if value}
     paper_columns = {OXIDE: "rust_plain_first_read", SCOPED: "rust_scoped_load"}
     rows: list[dict[str, Value]] = []
     for kernel in candidates:
         for metric, value in of(kernel).items():
-            if value is None or not base[metric]:
+            if value is None or metric not in first_of:
                 continue
             theirs = None
             if kernel in paper_columns:
@@ -847,23 +872,24 @@ def counters(view: View) -> Plot:
                 theirs = ours / first if ours is not None and first else None
             rows.append(
                 {
-                    "metric": metric, "kernel": label(view, kernel), "value": value, "cuda": base[metric],
-                    "ratio": value / float(base[metric] or 1), "paper": theirs,
+                    "metric": metric, "kernel": label(view, kernel), "value": value, "cuda": first_of[metric],
+                    "ratio": value / first_of[metric], "paper": theirs,
                 }
             )  # fmt: skip
     if not rows:
         raise Missing("neither counters nor machine code of a second allocate kernel are in this archive")
-    metrics = [metric for metric in base if any(row["metric"] == metric for row in rows)]
+    metrics = [metric for metric in first_of if any(row["metric"] == metric for row in rows)]
     kernels = list(dict.fromkeys(str(row["kernel"]) for row in rows))
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        axes.set_xscale("log")
-        axes.axvline(1, color=INK, linewidth=0.9)
+        seen = [1.0, *(num(row[key]) for row in rows for key in ("ratio", "paper") if row[key] is not None)]
+        ratio_axis(axes, min(seen), max(seen))
+        grid(axes)
         for row in rows:
             kernel = str(row["kernel"])
             y = metrics.index(str(row["metric"])) + (kernels.index(kernel) - (len(kernels) - 1) / 2) * 0.15
-            value = float(row["ratio"] or 0)
+            value = num(row["ratio"])
             hollow = kernel.startswith(SCOPED)
             colour, mark = style(kernel)
             axes.plot(
@@ -878,16 +904,13 @@ def counters(view: View) -> Plot:
         axes.set_ylim(len(metrics) - 0.5, -0.5)
         axes.set_yticks(range(len(metrics)), metrics)
         axes.tick_params(axis="y", length=0)
-        log_ticks(axes.xaxis)
-        axes.grid(axis="x", color=BAND, linewidth=0.5)
-        axes.set_axisbelow(True)
         axes.set_xlabel("over CUDA C++'s value (1 is the same)")
         legend(canvas, [axes], 3)
 
     measured = any(view.counter(CUDA_ALLOCATE, metric) is not None for _, metric in COUNTERS)
     first = str(rows[0]["kernel"])
     parts = [
-        f"{row['metric']} {n(float(row['ratio'] or 0))} times" for row in rows if row["kernel"] == first
+        f"{row['metric']} {n(num(row['ratio']))} times" for row in rows if row["kernel"] == first
     ]  # fmt: skip
     answer = f"Against CUDA C++, {first} has {', '.join(parts)}."
     if not measured:
@@ -960,9 +983,9 @@ def devices(view: View) -> Plot:
         canvas.supxlabel("time over CUDA C++'s on the same device", fontsize=9)
         legend(canvas, axes, 2)
 
-    worst = max(rows, key=lambda row: float(row["apart"] or 0))
+    worst = max(rows, key=lambda row: num(row["apart"]))
     answer = (
-        f"The devices' ratios are at most {100 * float(worst['apart'] or 0):.1f} percent apart "
+        f"The devices' ratios are at most {100 * num(worst['apart']):.1f} percent apart "
         f"({worst['kernel']} on {worst['cell']})."
     )
     columns = (
@@ -1046,6 +1069,7 @@ def fma_map(view: View) -> Plot:
 
     def draw(canvas: Any) -> None:
         from matplotlib.patches import Rectangle
+        from matplotlib.ticker import FuncFormatter
 
         left_axes, right_axes = canvas.subplots(1, 2)
         shown = np.ma.masked_equal(density, 0)
@@ -1054,7 +1078,8 @@ def fma_map(view: View) -> Plot:
         )
         left_axes.set_title(f"whole image, differing pixels per {step} x {step}", loc="left")
         left_axes.add_patch(Rectangle((left, top), window, window, fill=False, edgecolor="#D55E00", linewidth=1.5))
-        canvas.colorbar(image, ax=left_axes, shrink=0.75)
+        plain = FuncFormatter(lambda value, _: f"{value:g}")
+        canvas.colorbar(image, ax=left_axes, shrink=0.75, format=plain).ax.minorticks_off()
         limit = max(1, int(np.nanmax(np.abs(zoom))))
         near = right_axes.imshow(
             np.ma.masked_invalid(zoom), cmap="PuOr", vmin=-limit, vmax=limit, interpolation="nearest",
@@ -1069,13 +1094,13 @@ def fma_map(view: View) -> Plot:
             for side in axes.spines.values():
                 side.set_visible(True)
 
-    total = found.size**2
+    pixels, total = len(found.rows), found.size**2
+    tiles_hit = len({*zip((found.rows // 16).tolist(), (found.columns // 16).tolist(), strict=True)})
+    share = 100 * tiles_hit / (found.size / 16) ** 2
     answer = (
-        f"{len(found.rows):,} of {total:,} pixels ({100 * len(found.rows) / total:.2f} percent) differ between {found.a} "
-        f"and {found.b}, by at most {most} iterations; all lie along the border of the set."
+        f"{pixels:,} of {total:,} pixels ({100 * pixels / total:.2f} percent) differ between {found.a} and {found.b}, "
+        f"by at most {most} iterations; they lie in {share:.1f} percent of its tiles of 16 x 16."
     )
-    if not _on_border(found):
-        answer = answer.replace("; all lie along the border of the set", "")
     blog = f"{seeds.blog('pixels'):,} pixels and {seeds.blog('largest')} iterations"
     answer += f" The blog has {blog}."
     rows: list[dict[str, Value]] = [
@@ -1089,13 +1114,6 @@ def fma_map(view: View) -> Plot:
     )
     table = Table("fma-map", f"Differing pixels per tile of {step} x {step}", columns, tuple(rows))
     return Plot(answer, table, draw, (10, 4.4))
-
-
-def _on_border(found: DifferenceMap) -> bool:
-    """Whether the differing pixels fill less than a twentieth of the image's tiles of 16 pixels; they do where they
-    follow a line."""
-    tiles = {(int(r), int(c)) for r, c in zip(found.rows // 16, found.columns // 16, strict=True)}
-    return len(tiles) < (found.size / 16) ** 2 / 20
 
 
 @figure("fma-pairs", "Every pair of images", FMA)
@@ -1114,7 +1132,7 @@ def fma_pairs(view: View) -> Plot:
         grid = np.full((len(names), len(names)), np.nan)
         for row in rows:
             i, j = names.index(str(row["a"])), names.index(str(row["b"]))
-            grid[i, j] = grid[j, i] = float(row["pixels"] or 0)
+            grid[i, j] = grid[j, i] = num(row["pixels"])
         axes.imshow(
             np.ma.masked_invalid(grid), cmap="Blues", vmin=0, vmax=max(1.0, float(np.nanmax(grid))) * 1.6,
             aspect="auto",
@@ -1138,7 +1156,7 @@ def fma_pairs(view: View) -> Plot:
     differ = next((row for row in rows if {row["a"], row["b"]} == {"nvcc", "oxide"}), None)
     answer = ""
     if differ is not None:
-        answer = f"nvcc's and cuda-oxide's fusions differ in {int(differ['pixels'] or 0):,} pixels. "
+        answer = f"nvcc's and cuda-oxide's fusions differ in {int(num(differ['pixels'])):,} pixels. "
     answer += f"Identical: {'; '.join(same[:6])}." if same else "No two images are identical."
     columns = (
         Column("a", "a", False), Column("b", "b", False), Column("pixels", "pixels"), Column("max", "largest"),
@@ -1148,7 +1166,9 @@ def fma_pairs(view: View) -> Plot:
     return Plot(answer, table, draw, (2.5 + 0.95 * len(names), 1.3 + 0.42 * len(names)))
 
 
-@figure("fma-time", "Mandelbrot: a language's time over CUDA C++'s", "Does contraction decide which language is faster?")
+@figure(
+    "fma-time", "Mandelbrot: a language's time over CUDA C++'s", "Does contraction decide which language is faster?"
+)
 def fma_time(view: View) -> Plot:
     timed = [kernel for kernel in view.table.kernels("fma") if "/mandelbrot-" in kernel and "@" not in kernel]
     rows: list[dict[str, Value]] = []
@@ -1180,9 +1200,9 @@ def fma_time(view: View) -> Plot:
             if row["floor"] is not None:
                 half = 100 * float(row["floor"])
                 axes.barh(index, 2 * half, left=-half, height=0.8, color=BAND, zorder=0, label="A/A floor")
-            values = [100 * (float(row[key] or 0) - 1) for key in ("ratio", "low", "high")]
+            values = [100 * (num(row[key]) - 1) for key in ("ratio", "low", "high")]
             point(
-                axes, str(row["kernel"]), *values, index,
+                axes, str(row["kernel"]), values, index,
                 "each compiler's contraction" if "-default-" in str(row["kernel"]) else "contraction off",
                 hollow="-off-" in str(row["kernel"]),
             )  # fmt: skip
@@ -1195,7 +1215,7 @@ def fma_time(view: View) -> Plot:
         legend(canvas, [axes], 3)
 
     def of(word: str) -> list[float]:
-        return [100 * (float(row["ratio"] or 0) - 1) for row in rows if word in str(row["kernel"])]
+        return [100 * (num(row["ratio"]) - 1) for row in rows if word in str(row["kernel"])]
 
     parts = [
         f"{text} {min(of(word)):+.1f} to {max(of(word)):+.1f} percent"
@@ -1225,7 +1245,9 @@ def machine(view: View) -> Plot:
     there = [(key, text) for key, text in quantities if len(log) and log[key].notna().any()]
     if not there:
         raise Missing("no telemetry: NVML gave none, or nothing ran on a GPU")
-    groups = [(int(number), str(uuid), rows) for (number, uuid), rows in log.groupby(["pass", "device_uuid"], sort=True)]
+    groups = [
+        (int(number), str(uuid), rows) for (number, uuid), rows in log.groupby(["pass", "device_uuid"], sort=True)
+    ]
     uuids = list(dict.fromkeys(uuid for _, uuid, _ in groups))
     rows: list[dict[str, Value]] = []
     for number, uuid, group in groups:
@@ -1259,8 +1281,8 @@ def machine(view: View) -> Plot:
     parts = []
     for key, text in there:
         name, _, unit = text.partition(", ")
-        low = min(float(row[f"{key}_low"] or 0) for row in rows if f"{key}_low" in row)
-        high = max(float(row[f"{key}_high"] or 0) for row in rows if f"{key}_high" in row)
+        low = min(num(row[f"{key}_low"]) for row in rows if f"{key}_low" in row)
+        high = max(num(row[f"{key}_high"]) for row in rows if f"{key}_high" in row)
         parts.append(f"{name} {low:.0f} to {high:.0f} {unit}")
     samples = view.archive.samples
     throttled = int((samples["throttle"].fillna(0) > 0).sum())
@@ -1268,7 +1290,7 @@ def machine(view: View) -> Plot:
     answer = answer[0].upper() + answer[1:]
     columns = (
         Column("pass", "pass"), Column("device", "device"), Column("readings", "readings"),
-        *(Column(f"{k}_{end}", f"{t}, {word}") for k, t in there for end, word in (("low", "lowest"), ("high", "highest"))),
+        *(Column(f"{k}_{end}", f"{t}, {end}est") for k, t in there for end in ("low", "high")),
         Column("throttled", "readings throttled"),
     )  # fmt: skip
     note = "; ".join(f"device {i}: {uuid}" for i, uuid in enumerate(uuids))

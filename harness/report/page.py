@@ -1,16 +1,28 @@
-"""The page: one file that opens offline. Everything from an archive goes through the template's escaping."""
+"""The page: one file that opens offline and answers one question after another.
+
+Everything that comes from an archive passes the template's escaping or stands inside an image; the page's own style and
+script are files beside the template, and the Content-Security-Policy allows that script alone, by its hash.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from harness.claims import statistics
 from harness.claims.registry import View
+from harness.errors import IrrError
+from harness.report.answer import sentences, tally
 from harness.report.derive import LOCK, Derivation, prepare, write_derived
-from harness.report.figures import make_figures
-from harness.report.tables import Table
+from harness.report.figures import Absent, Figure, draw_figures, files_of
+from harness.report.surface import plotly_source, read_surface
+from harness.report.tables import Column, Table, Value, as_csv, text
 
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE = "report.html"
@@ -33,59 +45,286 @@ def locked_packages() -> bool:
         return False
 
 
-COUNTED = (
-    "reproduced",
-    "differs",
-    "refuted",
-    "undecided",
-    "needs-gpu",
-    "needs-two-gpus",
-    "needs-data",
-    "needs-toolchain",
-)
-
-WORDS = {
-    "reproduced": "holds here",
-    "differs": "another figure here",
-    "refuted": "does not hold",
-    "undecided": "not decided",
-    "needs-gpu": "needs a GPU",
-    "needs-two-gpus": "needs two kinds of GPU",
-    "needs-data": "needs real frames",
-    "needs-toolchain": "needs a toolchain",
+# verdict -> (chip, sign, what it means)
+CHIPS: dict[str, tuple[str, str, str]] = {
+    "reproduced": ("holds here", "✓", "The claim, or its figure within the tolerance, was found again."),
+    "differs": ("another figure here", "≠", "A figure that was measured on another card is another one here."),
+    "refuted": ("does not hold", "✕", "A statement without a scope, with a counterexample in this archive."),
+    "undecided": ("not decided", "?", "This archive does not hold what the claim is judged by."),
+    "needs-gpu": ("needs a GPU", "○", "Made without a GPU."),
+    "needs-two-gpus": ("needs two GPUs", "○", "Needs two kinds of GPU."),
+    "needs-data": ("needs real frames", "○", "Needs recorded frames that were not there."),
+    "needs-toolchain": ("needs a toolchain", "○", "Needs a compiler that was not there."),
 }
 
+SOURCES = (
+    ("paper", "The paper", "What Irregularity Costs (arXiv 2608.08287v2)"),
+    ("blog", "The blog", "CUDA in Rust vs CUDA C++"),
+    ("ours", "Ours", "What we say beyond both"),
+)
 
-def _context(view: View, tables: list[Table], document: list[dict[str, Any]]) -> dict[str, Any]:
+
+# ------------------------------------------------------------------------------------- how comparability was shown
+
+
+def gates_table(view: View) -> Table:
+    """Same work: who was judged by which tier, before and after timing."""
+    rows: list[dict[str, Value]] = []
+    ran = [gate for gate in view.archive.gates if gate.skipped is None]
+    tiers = list(dict.fromkeys(gate.tier for gate in ran))
+    for arm, place in dict.fromkeys((gate.arm or gate.subject, gate.place) for gate in ran):
+        mine = [gate for gate in ran if (gate.arm or gate.subject, gate.place) == (arm, place)]
+        row: dict[str, Value] = {"arm": arm, "place": place}
+        for tier in tiers:
+            here = [gate for gate in mine if gate.tier == tier]
+            if here:
+                row[tier] = f"{sum(gate.ok for gate in here)} of {len(here)}"
+        times = {gate.when for gate in mine} - {""}
+        row["when"] = " and ".join(word for word in ("before", "after") if word in times)
+        row["compared"] = sum(gate.compared for gate in mine)
+        rows.append(row)
+    columns = (
+        Column("arm", "arm", False), Column("place", "place", False),
+        *(Column(tier, f"{tier}: passed") for tier in tiers),
+        Column("when", "timing", False), Column("compared", "things compared"),
+    )  # fmt: skip
+    return Table("gates", "Same work: gates by arm", columns, tuple(rows), "An empty comparison counts as failed.")
+
+
+def passes_table(view: View) -> Table:
+    """Same machine: each pass with its device and how that held still."""
+    rows: list[dict[str, Value]] = []
+    samples = view.archive.samples
+    for entry in view.archive.run.passes:
+        here = samples[(samples["pass"] == entry.number) & (samples["device_uuid"] == entry.device_uuid)]
+        row: dict[str, Value] = {
+            "pass": entry.number, "device": entry.device_name, "uuid": entry.device_uuid, "from": entry.started_utc,
+            "to": entry.ended_utc, "whole": "yes" if entry.complete else "no", "samples": len(here),
+            "throttled": int((here["throttle"].fillna(0) > 0).sum()),
+        }  # fmt: skip
+        for key in ("sm_clock_mhz", "temperature_c", "power_w"):
+            values = here[key].dropna().tolist()
+            row[key] = f"{min(values):g} to {max(values):g}" if values else None
+        rows.append(row)
+    columns = (
+        Column("pass", "pass"), Column("device", "device", False), Column("uuid", "UUID", False),
+        Column("from", "from, UTC", False), Column("to", "to, UTC", False), Column("whole", "whole", False),
+        Column("samples", "samples"), Column("throttled", "throttled"), Column("sm_clock_mhz", "SM clock, MHz"),
+        Column("temperature_c", "C"), Column("power_w", "W"),
+    )  # fmt: skip
+    return Table("passes", "Same machine: passes", columns, tuple(rows), "Each pass is one process on one device.")
+
+
+def floors_table(view: View) -> Table:
+    """Same statistic: the noise floor by stage and regime."""
+    rows: list[dict[str, Value]] = []
+    for regime in view.table.regimes():
+        for stage in ("allocate", "update", "fma"):
+            cells = sorted({str(c) for c in view.archive.samples["cell"]})
+            floors = {cell: floor for cell in cells if (floor := view.table.floor(cell, stage, regime)) is not None}
+            if floors:
+                worst = max(floors, key=lambda cell: (floors[cell], cell))
+                rows.append(
+                    {
+                        "stage": stage, "regime": str(regime), "cells": len(floors),
+                        "median": statistics.median(list(floors.values())), "most": floors[worst], "cell": worst,
+                    }
+                )  # fmt: skip
+    columns = (
+        Column("stage", "stage", False), Column("regime", "launch, table, L2, load", False), Column("cells", "cells"),
+        Column("median", "median floor"), Column("most", "largest floor"), Column("cell", "in cell", False),
+    )  # fmt: skip
+    note = "One cubin under two names: its largest |median ratio - 1| over passes. Nothing below it is a difference."
+    return Table("floors", "Same statistic: the A/A floor", columns, tuple(rows), note)
+
+
+def left_out(view: View) -> list[tuple[str, str, str]]:
+    """(what happened, to what, why) of everything refused, reduced, skipped, flagged or not available; things that
+    share a reason stand together."""
     run = view.archive.run
-    banner = []
+    found: list[tuple[str, str, str]] = [("refused", note.what, note.why) for note in run.refusals]
+    found += [("batch reduced", f"{item.cell}: {item.batch} volumes", item.why) for item in run.reductions]
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for item in run.skipped:
+        groups.setdefault((f"not timed: {item.status}", item.kernel, item.why), []).append(item.cell)
+    for (what, kernel, why), cells in groups.items():
+        where = "" if cells == ["*"] else f" on {', '.join(cells)}"
+        found.append((what, kernel + where, why))
+    found += [("flagged", note.what, note.why) for note in run.flags]
+    nulls: dict[str, list[str]] = {}
+    for item in run.nulls:
+        nulls.setdefault(item.why, []).append(item.field)
+    found += [("not available", ", ".join(fields), why) for why, fields in nulls.items()]
+    merged: dict[tuple[str, str], list[str]] = {}
+    for what, thing, why in found:
+        merged.setdefault((what, why), []).append(thing)
+    return [(what, "; ".join(dict.fromkeys(things)), why) for (what, why), things in merged.items()]
+
+
+# ------------------------------------------------------------------------------------------------------ the template
+
+
+def _csv_link(table: Table) -> str:
+    """The table as CSV inside the page, so that a page that was sent alone still has its data."""
+    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(as_csv(table)).decode()
+
+
+def _word(value: Value) -> str:
+    """A value as a reader takes it in: four digits; the CSV beside it has six."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else text(value)
+
+
+def _shown(table: Table, path: str | None) -> dict[str, Any]:
+    """A table as the page shows it: without the columns that are empty in every row."""
+    columns = [c for c in table.columns if any(row.get(c.key) is not None for row in table.rows)]
+    texts = [[_word(row.get(column.key)) for column in columns] for row in table.rows]
+    return {"table": table, "columns": columns, "texts": texts, "csv": _csv_link(table), "path": path}
+
+
+def _picture(item: Figure) -> dict[str, Any]:
+    match = re.search(rb'<svg [^>]*?width="([\d.]+)pt"', item.svg, re.S) or re.search(rb'width="([\d.]+)pt"', item.svg)
+    height = re.search(rb'height="([\d.]+)pt"', item.svg)
+    return {
+        "figure": item,
+        "image": "data:image/svg+xml;base64," + base64.b64encode(item.svg).decode(),
+        "width": round(float(match[1]) * 4 / 3) if match else 800,
+        "height": round(float(height[1]) * 4 / 3) if height else 400,
+        "data": _shown(item.table, f"figures/{item.name}.csv"),
+    }
+
+
+EVERYTHING = "What was measured, row by row?"
+
+
+def _questions(found: Sequence[Figure | Absent], tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """Sections: the figures of one question with the tables beside them; tables that no figure names come last."""
+    by_name = {table.name: table for table in tables}
+    sections: dict[str, dict[str, Any]] = {}
+    placed: set[str] = set()
+    for item in found:
+        section = sections.setdefault(item.question, {"question": item.question, "figures": [], "tables": []})
+        if isinstance(item, Figure):
+            section["figures"].append(_picture(item))
+        for name in item.tables:
+            if name in by_name and name not in placed:
+                placed.add(name)
+                section["tables"].append(_shown(by_name[name], f"tables/{name}.csv"))
+    rest = [_shown(table, f"tables/{table.name}.csv") for table in tables if table.name not in placed]
+    if rest:
+        sections[EVERYTHING] = {"question": EVERYTHING, "figures": [], "tables": rest}
+    kept = [section for section in sections.values() if section["figures"] or section["tables"]]
+    return [{**section, "id": f"q{number}"} for number, section in enumerate(kept, 1)]
+
+
+def _measured(row: dict[str, Any]) -> str:
+    """What was found here, with its range."""
+    value = row["measured"]
+    if value is None:
+        return ""
+    words = "yes" if value is True else "no" if value is False else _word(value)
+    if row["range"] is not None:
+        low, high = (_word(end) for end in row["range"])
+        words += f" ({low} to {high})" if low != high else ""
+    return words
+
+
+def _rows_table(row: dict[str, Any]) -> dict[str, Any] | None:
+    """The numbers behind a verdict."""
+    rows = [item for item in row["rows"] if isinstance(item, dict)]
+    if not rows:
+        return None
+    keys = list(dict.fromkeys(key for item in rows for key in item))
+    return {"keys": keys, "rows": [[_plain(item.get(key)) for key in keys] for item in rows]}
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _word(value) if isinstance(value, (int, float, str)) else json.dumps(value, sort_keys=True)
+
+
+def _fingerprint(view: View) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """(side, [(field, value, why there is none)])."""
+    document = view.archive.fingerprint
+    why = {null.field: null.why for null in document.nulls}
+    devices = document.run_on.get("devices") or []
+    sides: list[tuple[str, str, dict[str, Any]]] = [
+        ("Built on", "built_on", document.built_on),
+        ("Run on", "run_on", {k: v for k, v in document.run_on.items() if k != "devices"}),
+        *((f"Device {i}", f"run_on.devices[{i}]", device) for i, device in enumerate(devices)),
+    ]
+    return [
+        (title, [(key, _plain(value), why.get(f"{prefix}.{key}", "")) for key, value in sorted(values.items())])
+        for title, prefix, values in sides
+    ]
+
+
+def _banners(view: View) -> list[str]:
+    run = view.archive.run
+    found = []
     if not run.gpu:
-        banner.append(
-            "Made without a GPU: host gates, the contraction study and archived results only; no kernel was timed."
+        found.append(
+            "Made without a GPU: host gates, the contraction study and archived results only; no GPU kernel was timed."
         )
     if run.quick:
-        banner.append(
-            "A quick run: few cells, one pass. It shows that everything works; it decides nothing about time."
-        )
+        found.append("A quick run: few cells, one pass. It shows that everything works; it decides nothing about time.")
     if not view.archive.complete:
-        banner.append("This run was stopped before its end; `irr resume` goes on with it.")
+        found.append("This run was stopped before its end; `irr resume` goes on with it.")
+    return found
+
+
+def _source_hash(source: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+
+
+def _file(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _context(
+    view: View, tables: Sequence[Table], document: Sequence[dict[str, Any]], found: Sequence[Figure | Absent]
+) -> dict[str, Any]:
+    claims = [
+        {**row, "chip": CHIPS[row["verdict"]], "here": _measured(row), "numbers": _rows_table(row)} for row in document
+    ]
+    problem = None
+    try:
+        surface = read_surface(view)
+    except IrrError as error:
+        surface, problem = None, error.what
+    source = plotly_source() if surface is not None else None
+    script = _file("page.js")
     rows = view.archive.samples
     return {
-        "run": run,
+        "run": view.archive.run,
         "devices": view.archive.device_names,
-        "banner": banner,
-        "verdicts": document,
-        "words": WORDS,
-        "counts": [(word, sum(v["verdict"] == word for v in document)) for word in COUNTED],
-        "tables": [{"table": table, "texts": table.texts()} for table in tables],
-        "fingerprint": {
-            "built on": view.archive.fingerprint.built_on,
-            "run on": {k: v for k, v in view.archive.fingerprint.run_on.items() if k != "devices"},
-            **{f"device {i}": d for i, d in enumerate(view.archive.fingerprint.run_on.get("devices") or [])},
-        },
-        "gates": view.archive.gates,
+        "banners": _banners(view),
+        "sentences": sentences(view),
+        "tally": tally([row["verdict"] for row in document]),
+        "chips": CHIPS,
+        "counts": [(word, n) for word in CHIPS if (n := sum(row["verdict"] == word for row in document))],
+        "sources": [(key, title, words, [c for c in claims if c["source"] == key]) for key, title, words in SOURCES],
+        "questions": _questions(found, tables),
+        "absent": [item for item in found if isinstance(item, Absent)],
+        "comparable": [_shown(t, None) for t in (gates_table(view), passes_table(view), floors_table(view)) if t.rows],
+        "failed": [gate for gate in view.archive.gates if not gate.ok and gate.skipped is None],
+        "gates_ran": sum(gate.skipped is None for gate in view.archive.gates),
+        "gates_passed": sum(gate.ok for gate in view.archive.gates),
         "statuses": [(str(s), int(n)) for s, n in sorted(rows["status"].value_counts().items())],
         "throttled": int((rows["throttle"].fillna(0) > 0).sum()),
+        "left_out": left_out(view),
+        "fingerprint": _fingerprint(view),
+        "surface": surface,
+        "surface_problem": problem,
+        "surface_json": None if surface is None else json.dumps(surface.trace(), separators=(",", ":")),
+        "plotly": source,
+        "style": _file("page.css"),
+        "script": script,
+        "script_hashes": [_source_hash(script)] + ([_source_hash(source)] if source is not None else []),
     }
 
 
@@ -93,7 +332,7 @@ def make_pages(done: Derivation) -> dict[str, bytes]:
     """The page and its figures: path below derived/ -> bytes."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    files = make_figures(done.view, done.tables, done.verdicts)
+    found = draw_figures(done.view)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -101,9 +340,8 @@ def make_pages(done: Derivation) -> dict[str, bytes]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    html = environment.get_template("report.html").render(_context(done.view, done.tables, done.verdicts))
-    files[PAGE] = (html.rstrip("\n") + "\n").encode("utf-8", "backslashreplace")
-    return files
+    html = environment.get_template("report.html").render(_context(done.view, done.tables, done.verdicts, found))
+    return {**files_of(found), PAGE: (html.rstrip("\n") + "\n").encode("utf-8", "backslashreplace")}
 
 
 def report(root: Path) -> str:

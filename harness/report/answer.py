@@ -1,0 +1,177 @@
+"""What an archive answers, in plain sentences: the head of the page and the README's block come from here.
+
+Every number in a sentence is computed from the archive or read from data/paper/; nothing is written by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.claims import figures as seeds
+from harness.claims import statistics
+from harness.claims.blog import images as fma_images
+from harness.claims.paper import PAPER_AXES, losses_of
+from harness.claims.registry import Compared, Open, View
+from harness.claims.statistics import CONCURRENT, Regime
+from harness.report.figures import BASES, STATIC, TRITON_WHILE, count, n, span_words
+from harness.report.tables import label, rust_kernel
+
+Sentence = tuple[str, str]
+"""(what it is about, what was found)."""
+
+
+def _ratios(view: View, kernel: str, base: str, axes: Sequence[str] | None = PAPER_AXES) -> list[Compared]:
+    found = [view.compare(kernel, base, cell) for cell in view.cells(axes)]
+    return [compared for compared in found if compared is not None]
+
+
+def _told_apart(found: Sequence[Compared]) -> str:
+    """In how many cells the difference is more than noise."""
+    if min(len(c.us.passes) for c in found) < statistics.MIN_PASSES:
+        return "one pass: nothing is told apart from noise"
+    sides = [c.difference.side for c in found]
+    faster, slower = sides.count(-1), sides.count(1)
+    level = len(sides) - faster - slower
+    parts = [(faster, "faster"), (slower, "slower"), (level, "not told apart")]
+    there = [(number, word) for number, word in parts if number]
+    return f"all {there[0][1]}" if len(there) == 1 else ", ".join(f"{number} {word}" for number, word in there)
+
+
+def _stage_words(view: View, stage: str, kernel: str, paper: str) -> str | None:
+    """`0.82 to 0.88 times CUDA C++'s time in allocate, median 0.85 (the paper: 1.02 to 3.33; 3 cells: ...)`."""
+    found = _ratios(view, kernel, BASES[stage])
+    if not found:
+        return None
+    ratios = [c.us.median for c in found]
+    text = f"{span_words(ratios)} times CUDA C++'s time in {stage}, median {n(statistics.median(ratios))}"
+    more = []
+    if paper:
+        low, high = seeds.stage_range(stage, paper)
+        more.append(f"the paper: {n(low)} to {n(high)}")
+    more.append(f"{count(len(found), 'cell')}, {_told_apart(found)}")
+    return f"{text} ({'; '.join(more)})"
+
+
+def language_sentences(view: View) -> list[Sentence]:
+    """Rust, then Triton as the paper wrote it, then Triton without a bound; allocate and update of each."""
+    timed = set(view.table.kernels())
+    found = []
+    for head, paper in (("Rust", "rust"), ("Triton, bounded probe", "triton"), ("Triton, unbounded probe", "")):
+        parts, names = [], []
+        for stage in BASES:
+            table = {"rust": rust_kernel(view, stage), "triton": STATIC[stage], "": TRITON_WHILE[stage]}
+            kernel = table[paper]
+            words = _stage_words(view, stage, kernel, paper) if kernel is not None and kernel in timed else None
+            if kernel is not None and words is not None:
+                parts.append(words)
+                names.append(label(view, kernel))
+        if parts:
+            found.append((head, f"{' and '.join(names)}: {'; '.join(parts)}."))
+    return found
+
+
+def regime_sentence(view: View) -> Sentence | None:
+    """The paper's Rust gap as a matter of how both sides are launched."""
+    rust = rust_kernel(view, "allocate")
+    if rust is None:
+        return None
+    pairs = [c for c in _ratios(view, rust, BASES["allocate"], None) if c.reference is not None]
+    if not pairs:
+        return None
+    serial = [c.us.median for c in pairs]
+    derived = [c.reference.median for c in pairs if c.reference is not None]
+    both = [view.compare(rust, BASES["allocate"], c.cell, CONCURRENT) for c in pairs]
+    branches = [c.us.median for c in both if c is not None]
+    text = f"Rust's allocate over CUDA C++'s, both on one stream, is {span_words(serial)}"
+    if branches:
+        text += f"; both on one branch a volume {span_words(branches)}"
+    text += f"; Rust on one stream and CUDA on branches, as in the paper's benchmark (derived), {span_words(derived)}"
+    low, high = seeds.stage_range("allocate", "rust")
+    return "Launch", f"{text}. The paper: {n(low)} to {n(high)}."
+
+
+def loss_sentence(view: View) -> Sentence | None:
+    """What the bounded probe loses and the unbounded one does not."""
+    losses = losses_of(view)
+    if not losses:
+        return None
+    loads = {cell: view.archive.run.cells[cell].load_factor for cell in losses}
+    losing = [cell for cell, (blocks, points) in losses.items() if blocks[1] > 0 or points[1] > 0]
+    top = max(loads.values())
+    if losing:
+        first, worst = min(losing, key=loads.__getitem__), max(losing, key=lambda cell: losses[cell][0][1])
+        text = (
+            f"Triton's bounded probe loses from load {loads[first]:.3f} on, up to {losses[worst][0][1]:.0f} of "
+            f"{view.archive.run.cells[worst].blocks} blocks at load {loads[worst]:.3f}"
+        )
+    else:
+        text = f"Triton's bounded probe lost nothing up to load {top:.3f}, the highest it was tried at"
+    rows = view.archive.samples
+    whole = rows[(rows["kernel"] == TRITON_WHILE["allocate"]) & rows["status"].isin(("ok", "lossy"))]
+    lost = whole["lost_blocks"].dropna()
+    if not len(lost):
+        return "Loss", f"{text}."
+    tried = max(view.archive.run.cells[cell].load_factor for cell in whole["cell"] if cell in view.archive.run.cells)
+    if lost.max() > 0:
+        return "Loss", f"{text}; the unbounded one lost up to {lost.max():.0f} blocks."
+    return "Loss", f"{text}; the unbounded one lost nothing up to load {tried:.3f}."
+
+
+def contraction_sentences(view: View) -> list[Sentence]:
+    """The compiler-contraction study."""
+    found: list[Sentence] = []
+    try:
+        pairs = {(p["a"], p["b"]): p for p in fma_images(view)["pairs"]}
+    except (Open, KeyError, TypeError):
+        pairs = {}
+    differ, whole = pairs.get(("nvcc", "oxide")), pairs.get(("oxide", "oxide+escape"))
+    if differ is not None:
+        text = (
+            f"The fusions of nvcc and of cuda-oxide give images that differ in {differ['pixels']:,} pixels "
+            f"(the blog: {seeds.blog('pixels'):,})"
+        )
+        if whole is not None:
+            text += f"; fusing the escape test as well moves {whole['pixels']:,} more" if whole["pixels"] else ""
+            text += "; fusing the escape test as well moves none" if not whole["pixels"] else ""
+        found.append(("Same image", f"{text}."))
+    parts = []
+    for word, text, key in (
+        ("default", "with each compiler's contraction", "default_percent"), ("off", "with it off", "off_percent"),
+    ):  # fmt: skip
+        for language in ("rust-oxide", "rust-nvptx"):
+            kernel, base = (f"{lang}/fma/mandelbrot-{word}-b256" for lang in (language, "cuda"))
+            compared = view.compare(kernel, base, "mandelbrot", Regime())
+            if compared is not None:
+                gap = 100 * (compared.us.median - 1)
+                parts.append(f"{gap:+.1f} percent of time {text} ({language}; the blog: {seeds.blog(key):+.2f})")
+                break
+    if parts:
+        found.append(("Contraction", f"Rust's Mandelbrot against CUDA C++'s: {', '.join(parts)}."))
+    return found
+
+
+def sentences(view: View) -> list[Sentence]:
+    """The few sentences that matter, in order; what the archive cannot say is left out."""
+    found = language_sentences(view) if view.archive.run.gpu else []
+    if view.archive.run.gpu:
+        found += [pair for pair in (regime_sentence(view), loss_sentence(view)) if pair is not None]
+    return found + contraction_sentences(view)
+
+
+VERDICT_WORDS = {
+    "reproduced": ("holds here", "hold here"),
+    "differs": ("has another figure here", "have another figure here"),
+    "refuted": ("does not hold", "do not hold"),
+    "undecided": ("is not decided by this archive", "are not decided by this archive"),
+    "needs-gpu": ("needs a GPU", "need a GPU"),
+    "needs-two-gpus": ("needs two kinds of GPU", "need two kinds of GPU"),
+    "needs-data": ("needs real frames", "need real frames"),
+    "needs-toolchain": ("needs a toolchain that was not there", "need a toolchain that was not there"),
+}
+
+
+def tally(verdicts: Sequence[str]) -> str:
+    """`Of 70 claims 12 hold here, 1 does not hold, ...`"""
+    counts = [(sum(v == word for v in verdicts), texts) for word, texts in VERDICT_WORDS.items()]
+    parts = [f"{number} {texts[number != 1]}" for number, texts in counts if number]
+    return f"Of {len(verdicts)} claims {', '.join(parts)}."
