@@ -204,13 +204,17 @@ def resume(c: Any, archive: str) -> None:
 
 @task(
     help={
-        "points": ".npz or folder with points, colours and camera",
+        "points": ".npz with points, colours and camera, or a folder of depth frames (7-Scenes or TartanAir V2 layout)",
         "arm": "who fuses: cpu, triton-while, cuda ...",
         "voxel": "voxel edge, metres",
         "pool": "blocks in the pool; 1.25 x the exact count where it is left out",
         "table": "table slots, a power of two",
         "cap": "weight cap, 0 = off",
         "interpret": "run a Triton arm in its interpreter, without a GPU",
+        "frames": "how many frames of a folder; all where it is left out",
+        "depth-scale": "units a metre of 16-bit depth: 1000 in 7-Scenes, 5000 in TUM",
+        "stride": "every how many-th pixel of a frame, both ways",
+        "depth-max": "farthest depth that is fused, metres",
         "out": "the .npz to write",
     }
 )
@@ -223,9 +227,13 @@ def fuse(
     table: str | None = None,
     cap: str = "0",
     interpret: bool = False,
+    frames: str | None = None,
+    depth_scale: str = "1000",
+    stride: str = "1",
+    depth_max: str = "20",
     out: str | None = None,
 ) -> None:
-    """Fuse points of your own with any arm."""
+    """Fuse points or depth frames of your own with any arm."""
     chosen, target = _needed(arm, "--arm"), Path(_needed(out, "--out"))
     slots = _number(int, table, "--table", 1)
     if slots is not None and slots & (slots - 1):
@@ -234,6 +242,9 @@ def fuse(
     if not edge:
         raise UsageError(f"--voxel {voxel}: a length above 0 is needed")
     blocks, weight = _number(int, pool, "--pool", 1), _number(float, cap, "--cap", 0)
+    scale, farthest = _number(float, depth_scale, "--depth-scale", 0), _number(float, depth_max, "--depth-max", 0)
+    if not scale:
+        raise UsageError(f"--depth-scale {depth_scale}: a number above 0 is needed")
     from harness.fusing import fuse_file
 
     fuse_file(
@@ -244,6 +255,10 @@ def fuse(
         table=slots,
         cap=weight,
         interpret=interpret,
+        frames=_number(int, frames, "--frames", 1),
+        depth_scale=scale,
+        stride=_number(int, stride, "--stride", 1),
+        depth_max=farthest,
         out=target,
     )
 

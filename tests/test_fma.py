@@ -1,12 +1,23 @@
 """The contraction study without a GPU: the emulation, the comparison that can fail, the loop parser."""
 
+import base64
+import zlib
+
 import numpy as np
 import pytest
 
 from harness.build.emulation import PATTERNS, check_object_code, fused_operations, load_emulation
 from harness.build.loops import floating_loop, function_text, loops
 from harness.errors import IrrError, UsageError
-from harness.gates.images import compare_images, detects, image_hash, plane_axes, plant_one_ulp
+from harness.gates.images import (
+    border,
+    compare_images,
+    detects,
+    escape_time,
+    image_hash,
+    plane_axes,
+    plant_one_ulp,
+)
 from harness.measure import fma
 
 LIMIT = 200
@@ -61,7 +72,7 @@ def test_object_code_check_refuses_a_library_that_fuses_on_its_own(emulation):
 
 def test_a_comparison_sees_one_ulp_in_one_pixel(emulation):
     strict, nvcc = (emulation.image(name, 512, LIMIT) for name in ("strict", "nvcc"))
-    planted, _ = plant_one_ulp(strict, np.argwhere(strict != nvcc), emulation.escape_time, LIMIT)
+    planted, _ = plant_one_ulp(strict, border([strict, nvcc], LIMIT), LIMIT)
     assert detects(nvcc, strict, planted, LIMIT)
     assert not detects(nvcc, strict, strict, LIMIT)
 
@@ -69,7 +80,7 @@ def test_a_comparison_sees_one_ulp_in_one_pixel(emulation):
 def test_one_ulp_cannot_be_planted_where_nothing_moves(emulation):
     image = emulation.image("strict", 64, 1)
     with pytest.raises(IrrError, match="one ulp"):
-        plant_one_ulp(image, np.array([[0, 0], [5, 5]]), emulation.escape_time, 1)
+        plant_one_ulp(image, np.array([[0, 0], [5, 5]]), 1)
 
 
 def test_empty_and_unlike_images_are_refused():
@@ -136,19 +147,39 @@ def test_one_kernel_of_a_listing():
 
 def test_document_has_every_pattern_and_pair_and_the_planted_change_is_seen(emulation):
     images = fma.emulate(emulation, 256, LIMIT)
-    document, gates = fma.compare_all(images, LIMIT, emulation)
+    document, gates = fma.compare_all(images, LIMIT)
     assert set(document["patterns"]) == set(PATTERNS)
     assert len(document["pairs"]) == len(gates) == 10
     assert all(gate.ok and gate.compared == 256 * 256 for gate in gates)
     assert "nvcc+escape" in fma.as_text(document)
     # Images in which no pixel can move: the study must say so, not report ten equal pairs.
+    empty = np.full((64, 64), LIMIT, np.int32)
     with pytest.raises(IrrError, match="one ulp"):
-        fma.compare_all(dict.fromkeys(PATTERNS, images["strict"]), LIMIT, emulation)
+        fma.compare_all(dict.fromkeys(PATTERNS, empty), LIMIT)
+
+
+def test_equal_images_are_still_shown_to_be_comparable(emulation):
+    strict = emulation.image("strict", 256, LIMIT)
+    document, gates = fma.compare_all({"a": strict, "b": strict.copy()}, LIMIT)
+    assert document["pairs"] == [{"a": "a", "b": "b", "pixels": 0, "max": 0, "class": 0, "net": 0}]
+    assert gates[0].ok
+
+
+def test_one_point_by_another_route(emulation):
+    image = emulation.image("strict", 64, LIMIT)
+    cxs, cys = plane_axes(64)
+    for row, column in ((0, 0), (31, 20), (20, 40), (33, 30)):
+        assert escape_time(np.float32(cxs[column]), np.float32(cys[row]), LIMIT) == image[row, column]
 
 
 def test_two_trivial_pixels_say_equal_under_any_arithmetic(emulation):
     images = fma.emulate(emulation, 512, LIMIT)
-    found = {entry["name"]: entry["value"] for entry in fma.evidence(emulation, images)}
+    document, _ = fma.compare_all(images, LIMIT)
+    found = {row["name"]: row["value"] for row in fma.evidence(document, images, "nvcc", "oxide", "emulated")}
+    table = np.frombuffer(zlib.decompress(base64.b64decode(found["fma.difference"]["pixels"])), "<i2").reshape(-1, 3)
+    assert len(table) == found["fma.trivial_pixels.images_differ"]
+    row, column, change = table[0]
+    assert images["oxide"][row, column] - images["nvcc"][row, column] == change
     assert found["fma.trivial_pixels.equal"] is True
     assert found["fma.trivial_pixels.images_differ"] > 0
 

@@ -78,20 +78,6 @@ void image(Row row, int width, int height, int limit, int threads, int* out) {
 
 }  // namespace
 
-// One point with a constant of the caller's own, two roundings a pair: a neighbour one ulp away shows whether a
-// comparison of images can see the smallest change there is.
-extern "C" int escape_time(float cx, float cy, int limit) {
-  float zx = 0.0f, zy = 0.0f;
-  int n = 0;
-  while (n < limit && zx * zx + zy * zy <= 4.0f) {
-    const float t = zx * zx - zy * zy + cx;
-    zy = 2.0f * zx * zy + cy;
-    zx = t;
-    ++n;
-  }
-  return n;
-}
-
 // One row function a pattern, with a name of its own, so that the object-code check can count each one's fused
 // operations.
 #define PATTERN(name, zy, difference, escape)                                                      \

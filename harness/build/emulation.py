@@ -114,7 +114,6 @@ class Emulation:
     def __init__(self, path: Path, compiler: str, flags: list[str], counts: dict[str, int]) -> None:
         self.compiler, self.flags, self.fused = compiler, flags, counts
         self._library = ctypes.CDLL(str(path))
-        self._library.escape_time.argtypes = [ctypes.c_float, ctypes.c_float, ctypes.c_int]
 
     def image(self, pattern: str, size: int, limit: int, threads: int | None = None) -> np.ndarray:
         """Iterations (size, size) i32 of every pixel, on all cores unless told."""
@@ -122,10 +121,6 @@ class Emulation:
         function = getattr(self._library, f"image_{PATTERNS[pattern].symbol}")
         function(size, size, limit, threads or os.cpu_count() or 1, out.ctypes.data_as(ctypes.c_void_p))
         return out
-
-    def escape_time(self, cx: np.float32, cy: np.float32, limit: int) -> int:
-        """Iterations of one point, every operation rounded by itself."""
-        return int(self._library.escape_time(float(cx), float(cy), limit))
 
 
 @cache

@@ -366,7 +366,7 @@ class Gpu:
         self.hold_ns = hold_ns
         self.stream = cp.cuda.Stream(non_blocking=True)
         self.sides: list[cp.cuda.Stream] = []
-        attributes = {name: self._attribute(number) for name, number in self._ATTRIBUTES.items()}
+        attributes = {name: self.attribute(number) for name, number in self._ATTRIBUTES.items()}
         self.sms = attributes["sms"]
         self.l2_bytes = attributes["l2_bytes"]
         self.compute_mode = attributes["compute_mode"]
@@ -378,7 +378,7 @@ class Gpu:
         self._flush: cp.ndarray | None = None
 
     @staticmethod
-    def _attribute(number: int) -> int:
+    def attribute(number: int) -> int:
         value = ctypes.c_int()
         code = driver.library().cuDeviceGetAttribute(ctypes.byref(value), ctypes.c_int(number), ctypes.c_int(0))
         driver.check("cuDeviceGetAttribute", code)

@@ -1,4 +1,4 @@
-"""The contraction study's programs on a GPU: buffers, launch values, images; timed by the same batch as every kernel."""
+"""The contraction study's programs on a GPU: buffers, launch values, images; timed by the batch of every kernel."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from harness.device.gpu import STAMP_DTYPE, STAMP_SLOTS, Gpu, GpuBatch, LoadedKe
 from harness.workload.programs import A, Program, X, Y
 
 runtime: Any = cp.cuda.runtime
+
+MEMORY_CLOCK_KHZ, BUS_WIDTH_BITS = 36, 37
+"""Device attributes of the driver's interface."""
 
 
 @dataclass
@@ -106,6 +109,12 @@ class ProgramCell:
             wall = time.perf_counter() - started
             ratios.append(wall / (1e-3 * cp.cuda.get_elapsed_time(begin, end)) - 1)
         return float(np.median(ratios))
+
+
+def theoretical_bandwidth(gpu: Gpu) -> float:
+    """GB/s: two transfers a memory clock over the whole bus, as the driver states them."""
+    khz, bits = gpu.attribute(MEMORY_CLOCK_KHZ), gpu.attribute(BUS_WIDTH_BITS)
+    return 2 * khz * 1e3 * bits / 8 / 1e9
 
 
 def copy_bandwidth(gpu: Gpu, size: int = 1 << 30, repeats: int = 20) -> float:

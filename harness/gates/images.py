@@ -8,7 +8,7 @@ from a constant one ulp away: if that is not found, the comparison counts for no
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -70,14 +70,38 @@ def plane_axes(size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.float32(-2) + three * index / n, np.float32(-1.5) + three * index / n
 
 
-def plant_one_ulp(
-    image: np.ndarray, candidates: np.ndarray, escape_time: Callable[[np.float32, np.float32, int], int], limit: int
-) -> tuple[np.ndarray, tuple[int, int]]:
+MAX_TRIED = 2000
+"""Candidates for a planted change: nearly every pixel of the border moves, so a handful is tried."""
+
+
+def escape_time(cx: np.float32, cy: np.float32, limit: int) -> int:
+    """Iterations of one point, every operation rounded by itself. Slow, and needs no compiler."""
+    zx = zy = np.float32(0)
+    two, four = np.float32(2), np.float32(4)
+    n = 0
+    with np.errstate(over="ignore"):
+        while n < limit and zx * zx + zy * zy <= four:
+            zx, zy = zx * zx - zy * zy + cx, two * zx * zy + cy
+            n += 1
+    return n
+
+
+def border(images: Iterable[np.ndarray], limit: int) -> np.ndarray:
+    """Pixels (k, 2) where an ulp of cx shows: where the images disagree, then those that escape slowly."""
+    images = list(images)
+    first = images[0]
+    differing = np.zeros(first.shape, bool)
+    for image in images[1:]:
+        differing |= image != first
+    slow = (first > limit // 4) & (first < limit) & ~differing
+    return np.concatenate([np.argwhere(differing), np.argwhere(slow)])
+
+
+def plant_one_ulp(image: np.ndarray, candidates: np.ndarray, limit: int) -> tuple[np.ndarray, tuple[int, int]]:
     """A copy of `image` in which one pixel was computed from a cx one ulp away.
 
     Args:
-        candidates: (k, 2) row and column of pixels to try in turn: near the border of the set an ulp shows.
-        escape_time: iterations of one point.
+        candidates: (k, 2) row and column of pixels to try in turn, see `border`.
 
     Returns:
         The copy and the pixel's (row, column).
@@ -86,7 +110,7 @@ def plant_one_ulp(
         IrrError: no candidate's iterations move with one ulp.
     """
     cxs, cys = plane_axes(image.shape[0])
-    for row, column in candidates:
+    for row, column in candidates[:MAX_TRIED]:
         nudged = np.nextafter(cxs[column], np.float32(np.inf), dtype=np.float32)
         iterations = escape_time(np.float32(nudged), np.float32(cys[row]), limit)
         if iterations != image[row, column]:

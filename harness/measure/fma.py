@@ -1,23 +1,32 @@
 """The contraction study: do two compilers' programs compute the same image, and which fusion makes the difference?
 
 Without a GPU the emulation's images stand for the compilers' (its patterns name which pairs each fuses); on a GPU the
-real kernels' images join them as further patterns, and the kernels are timed (fma_gpu.py). Every comparison is repeated
-with one pixel computed from a constant one ulp away, and counts only if that is found.
+real kernels' images join them as further patterns, and the kernels are timed (device/programs.py). Every comparison is
+repeated with one pixel computed from a constant one ulp away, and counts only if that is found.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from harness.archive.write import write_whole
+from harness.build.contraction import loop_findings, rustc_findings
 from harness.build.emulation import PATTERNS, Emulation, load_emulation
 from harness.environment import ROOT
 from harness.errors import IrrError, UsageError
-from harness.gates.images import compare_images, detects, image_hash, plant_one_ulp
+from harness.gates.images import ImageDifference, border, compare_images, detects, image_hash, plant_one_ulp
 from harness.gates.result import GateResult
+from harness.measure.plan import TWIN
+from harness.workload.programs import FUSED, SEPARATE, A, Program, Y
 
 SIZE, LIMIT = 4096, 500
 """The blog's image: 4096 x 4096 pixels, 500 iterations."""
@@ -26,6 +35,7 @@ MAX_SIZE = 16384
 """Pixels an edge: above this five images and their comparisons pass 8 GB."""
 
 Document = dict[str, Any]
+Finding = dict[str, Any]
 
 
 def run(size: int = SIZE, limit: int = LIMIT, progress: Callable[[str], None] | None = None) -> Document:
@@ -41,7 +51,7 @@ def run(size: int = SIZE, limit: int = LIMIT, progress: Callable[[str], None] | 
         raise UsageError(f"--iterations {limit} leaves nothing to iterate", "take at least 2; the blog takes 500")
     emulation = load_emulation(ROOT / "build" / "host")
     images = emulate(emulation, size, limit, progress)
-    document, gates = compare_all(images, limit, emulation)
+    document, gates = compare_all(images, limit)
     blind = [gate.message for gate in gates if not gate.ok]
     if blind:
         raise IrrError(f"{len(blind)} of {len(gates)} comparisons cannot be trusted: {blind[0]}")
@@ -60,28 +70,26 @@ def emulate(
     return images
 
 
-def compare_all(
-    images: Mapping[str, np.ndarray], limit: int, emulation: Emulation
-) -> tuple[Document, list[GateResult]]:
-    """Every pair of images, each comparison with its planted change.
-
-    Args:
-        images: by name; `strict` must be among them.
+def compare_all(images: Mapping[str, np.ndarray], limit: int) -> tuple[Document, list[GateResult]]:
+    """Every pair of images, each comparison with its planted change. Images of one hash are compared once.
 
     Returns:
         The document of `fma --json` (with `size` and `iterations`), and one gate a pair: whether the comparison saw
         the planted change.
     """
     hashes = {name: image_hash(image) for name, image in images.items()}
-    # Pixels where the patterns disagree lie on the border of the set, where an ulp of cx shows.
-    strict = images["strict"]
-    border = np.argwhere(np.any([image != strict for image in images.values()], axis=0))
-    planted = {name: plant_one_ulp(image, border, emulation.escape_time, limit) for name, image in images.items()}
+    distinct = {hashes[name]: image for name, image in images.items()}
+    candidates = border(distinct.values(), limit)
+    planted = {key: plant_one_ulp(image, candidates, limit) for key, image in distinct.items()}
+    compared: dict[tuple[str, str], tuple[ImageDifference, bool]] = {}
     pairs, gates = [], []
     for a, b in itertools.combinations(images, 2):
-        difference = compare_images(images[a], images[b], limit)
-        copy, (row, column) = planted[b]
-        seen = detects(images[a], images[b], copy, limit)
+        key = (hashes[a], hashes[b])
+        copy, (row, column) = planted[key[1]]
+        if key not in compared:
+            difference = compare_images(images[a], images[b], limit)
+            compared[key] = difference, detects(images[a], images[b], copy, limit)
+        difference, seen = compared[key]
         gates.append(
             GateResult(
                 "image",
@@ -95,21 +103,37 @@ def compare_all(
         )
         pairs.append({"a": a, "b": b, **difference.as_json()})
     patterns = {name: {"sum": int(image.sum(dtype=np.int64)), "hash": hashes[name]} for name, image in images.items()}
-    size = strict.shape[0]
+    size = next(iter(images.values())).shape[0]
     return {"size": size, "iterations": limit, "patterns": patterns, "pairs": pairs}, gates
 
 
-def evidence(emulation: Emulation, images: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """Findings beside the images: the two-pixel check (B15) and what the host compiler fused."""
-    first, last = images["nvcc"], images["oxide"]
+def packed_difference(a: str, b: str, images: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Which pixels of image b depart from image a: little-endian (row u2, column u2, change i2), zlib and base64."""
+    change = images[b] - images[a]
+    rows, columns = np.nonzero(change)
+    table = np.stack([rows, columns, change[rows, columns]], axis=1).astype("<i2")
+    packed = base64.b64encode(zlib.compress(table.tobytes(), 9)).decode("ascii")
+    return {"a": a, "b": b, "size": images[a].shape[0], "pixels": packed}
+
+
+def evidence(document: Document, images: Mapping[str, np.ndarray], a: str, b: str, how: str) -> list[dict[str, Any]]:
+    """The findings that claims and figures read: the document, where images a and b differ, the two-pixel check (B15).
+
+    Args:
+        a, b: the images of nvcc's and of cuda-oxide's chain.
+        how: what made them.
+    """
+    first, last = images[a], images[b]
     corners = [(0, 0), (0, first.shape[1] - 1)]
-    how = f"emulation by {emulation.compiler} {' '.join(emulation.flags)}"
+    what = f"{document['size']} x {document['size']}, {document['iterations']} iterations; {how}"
     return [
+        {"name": "fma.images", "value": document, "unit": "", "how": what},
+        {"name": "fma.difference", "value": packed_difference(a, b, images), "unit": "", "how": what},
         {
             "name": "fma.trivial_pixels.equal",
-            "value": all(first[pixel] == last[pixel] for pixel in corners),
+            "value": bool(all(first[pixel] == last[pixel] for pixel in corners)),
             "unit": "",
-            "how": f"two corner pixels, which escape at once, of the nvcc and oxide images; {how}",
+            "how": f"two corner pixels, which escape at once, of {a} and {b}; {how}",
         },
         {
             "name": "fma.trivial_pixels.images_differ",
@@ -117,16 +141,130 @@ def evidence(emulation: Emulation, images: Mapping[str, np.ndarray]) -> list[dic
             "unit": "pixels",
             "how": f"all pixels of the same two images; {how}",
         },
-        *(
-            {
-                "name": f"emulation.{name}.fused_instructions",
-                "value": count,
-                "unit": "instructions",
-                "how": f"objdump of the pattern's row function; {how}",
-            }
-            for name, count in emulation.fused.items()
-        ),
     ]
+
+
+def study(
+    size: int, limit: int, progress: Callable[[str], None] | None = None
+) -> tuple[list[Finding], list[GateResult]]:
+    """The CPU part for an archive: (findings, gates).
+
+    Raises:
+        IrrError: the emulation cannot be built here.
+    """
+    emulation = load_emulation(ROOT / "build" / "host")
+    images = emulate(emulation, size, limit, progress)
+    document, gates = compare_all(images, limit)
+    how = f"emulation by {emulation.compiler} {' '.join(emulation.flags)}"
+    fused = [
+        {"name": f"emulation.{name}.fused_instructions", "value": n, "unit": "instructions", "how": f"objdump; {how}"}
+        for name, n in emulation.fused.items()
+    ]
+    return evidence(document, images, "nvcc", "oxide", how) + fused + _compiler_findings(), gates
+
+
+def _compiler_findings() -> list[Finding]:
+    """What the compilers here fuse; nothing where a compiler or its kernels are absent."""
+    found: list[Finding] = []
+    with contextlib.suppress(IrrError):
+        found += rustc_findings()
+    build = ROOT / "build"
+    archs = sorted(int(path.name[3:]) for path in build.glob("sm_*") if path.name[3:].isdigit())
+    return found + loop_findings(build, archs)
+
+
+def images_name(program: Program) -> str:
+    """File that says which emulated images lie beside it; written last."""
+    return f"{program.name}-images.json"
+
+
+def write_images(program: Program, folder: Path) -> None:
+    """Emulate a program's images once for every worker of a run, or say why there are none (no g++ here)."""
+    marker = folder / images_name(program)
+    if marker.exists():
+        return
+    told: dict[str, Any] = {"patterns": [], "how": "no emulation: the program writes no image"}
+    if program.edge:
+        try:
+            emulation = load_emulation(ROOT / "build" / "host")
+            for name, image in emulate(emulation, program.edge, program.limit).items():
+                np.save(folder / f"{program.name}-{name}.npy", image)
+            how = f"emulation by {emulation.compiler} {' '.join(emulation.flags)}"
+            told = {"patterns": list(PATTERNS), "how": how}
+        except IrrError as error:
+            told["how"] = f"not emulated here: {error.what}"
+    write_whole(marker, json.dumps(told).encode())
+
+
+def gpu_findings(cell: Any, station: Any, labels: Sequence[str], references: Path) -> list[Finding]:
+    """What the kernels of a program compute on this GPU, beside the emulation's images; clocks and bandwidth.
+
+    Args:
+        cell: device.programs.ProgramCell. station: its GpuStation. labels: sample names of the program's entries.
+    """
+    kernels = {
+        label: station.kernels[label] for label in labels if label in station.kernels and not label.endswith(TWIN)
+    }
+    program = cell.program
+    found = [
+        {
+            "name": f"clock.bias.{program.name}",
+            "value": cell.wall_bias(next(iter(kernels.values()))),
+            "unit": "",
+            "how": "wall clock / CUDA events - 1 over one batch, median of 5",
+        }
+    ]
+    if program.edge:
+        return found + _image_findings(cell, kernels, references) + _jit_findings(station)
+    return found + _saxpy_findings(cell, station, kernels)
+
+
+def _image_findings(cell: Any, kernels: Mapping[str, Any], references: Path) -> list[Finding]:
+    program = cell.program
+    told = json.loads((references / images_name(program)).read_text())
+    images = {name: np.load(references / f"{program.name}-{name}.npy") for name in told["patterns"]}
+    images |= {name: cell.image(kernel) for name, kernel in kernels.items()}
+    document, gates = compare_all(images, program.limit)
+    blind = [gate.message for gate in gates if not gate.ok]
+    if blind:
+        raise IrrError(f"{len(blind)} of {len(gates)} comparisons cannot be trusted: {blind[0]}")
+    names = [f"{language}/fma/mandelbrot-default-b256" for language in ("cuda", "rust-oxide")]
+    a, b = (name if name in images else other for name, other in zip(names, ("nvcc", "oxide"), strict=True))
+    if b not in images:  # neither the compiler nor its emulation is here
+        b = a
+    return evidence(document, images, a, b, f"kernels on the GPU; {told['how']}")
+
+
+def _jit_findings(station: Any) -> list[Finding]:
+    times = list(station.jit_ms.values())
+    how = "loading PTX through the driver, its cache as it was found; the longest of the study's"
+    return [{"name": "jit.ms", "value": max(times), "unit": "ms", "how": how}] if times else []
+
+
+def _saxpy_findings(cell: Any, station: Any, kernels: Mapping[str, Any]) -> list[Finding]:
+    from harness.device.programs import copy_bandwidth, theoretical_bandwidth
+
+    found: list[Finding] = [
+        {"name": "saxpy.elements", "value": cell.program.elements, "unit": "elements", "how": "data/cells.toml"},
+        {
+            "name": "device.bandwidth_gb_s",
+            "value": theoretical_bandwidth(station.gpu),
+            "unit": "GB/s",
+            "how": "2 x memory clock x bus width, as the driver states them",
+        },
+        {
+            "name": "device.copy_gb_s",
+            "value": copy_bandwidth(station.gpu),
+            "unit": "GB/s",
+            "how": "device-to-device copy of 1 GiB, bytes read plus written, median of 20",
+        },
+    ]
+    for name, kernel in kernels.items():
+        value = cell.rounding(kernel)
+        words = {SEPARATE: "separate", FUSED: "fused"}
+        how = f"a x + y with a = x = {A!s}, y = {Y!s}: two roundings give 0, one 2^-24"
+        found.append({"name": f"rounding.{name}", "value": words.get(value, str(value)), "unit": "", "how": how})
+    return found
 
 
 def as_text(document: Document) -> str:

@@ -63,9 +63,12 @@ def find_built(build: Path, arch: int, name: str) -> Built | Skipped:
 
 
 def take_inventory(
-    build: Path, arch: int, rows: Sequence[Kernel], *, allow_missing: bool = False
+    build: Path, arch: int, rows: Sequence[Kernel], *, allow_missing: bool = False, controls: Sequence[str] = ()
 ) -> tuple[dict[str, Built], list[Skipped]]:
     """Every wanted kernel and the helpers, for one architecture.
+
+    Args:
+        controls: further builds of the rows (`NAME@nofmad`), taken if they are there.
 
     Returns:
         What is there by name, and what is not with its reason.
@@ -86,6 +89,10 @@ def take_inventory(
             there[name] = found
         else:
             skipped.append(found)
+    for name in controls:
+        found = find_built(build, arch, name)
+        if isinstance(found, Built):
+            there[name] = found
     gone = [entry for entry in skipped if entry.kernel in HELPERS]
     if gone:
         raise IrrError(f"{gone[0].kernel} is needed by every cell: {gone[0].why}", f"./irr build --arch {arch}")

@@ -52,11 +52,13 @@ from harness.device.identity import child_environment
 from harness.environment import ROOT
 from harness.errors import IrrError
 from harness.measure import health, probe, tools
+from harness.measure.fma import write_images
 from harness.measure.gating import reference_name, write_reference
 from harness.measure.heartbeat import Beat, Heartbeat
 from harness.measure.progress import Progress
 from harness.measure.worker import BATCH_S, COLUMNS, FAILED, GATE_S, SETUP_S, Orders
 from harness.workload.cells import Cell
+from harness.workload.programs import Program
 
 POLL_S = 0.05
 RESTARTS = 12
@@ -173,7 +175,7 @@ class Manager:
         self,
         writer: ArchiveWriter,
         request: Request,
-        cells: Mapping[str, Cell],
+        cells: Mapping[str, Cell | Program],
         say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
     ) -> None:
         self.writer, self.request, self.cells, self.say = writer, request, cells, say
@@ -266,13 +268,16 @@ class Manager:
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
         """Evaluate every scene exactly, in processes of their own, in the order in which cells need them."""
-        if not self.request.gates:
-            yield
-            return
         wanted: dict[str, Cell] = {}
         for entry in self.request.plan:
             cell = self.cells[entry.cell]
-            wanted.setdefault(reference_name(cell), cell)
+            if isinstance(cell, Program):
+                write_images(cell, self.references)  # before the workers: it takes every core for seconds
+            elif self.request.gates:
+                wanted.setdefault(reference_name(cell), cell)
+        if not wanted:
+            yield
+            return
         cores = len(os.sched_getaffinity(0))
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
         at_once = max(1, min(len(wanted), cores // 2, free // REFERENCE_BYTES))
@@ -470,7 +475,8 @@ class Manager:
         run = describe(request, records, samples + lost_rows, self.cells)
         run.flags += [Note(**flag) for record in watched for flag in record["flags"]]
         counters = [row for record in watched for row in record["counters"]]
-        evidence = [*request.evidence, *(item for record in records for item in record["evidence"])]
+        found = [cell for record in records for cell in (record, *record["cells"])]
+        evidence = [*request.evidence, *(item for owner in found for item in owner.get("evidence", []))]
         writer.run(run)
         writer.rows("samples.csv", samples + lost_rows)
         writer.file("warmup.csv", csv_bytes(SAMPLES, [row for record in records for row in _rows(record, "warmup")]))
@@ -554,7 +560,7 @@ def describe(
     request: Request,
     records: Sequence[Mapping[str, Any]],
     samples: Sequence[Mapping[str, Any]],
-    cells: Mapping[str, Cell],
+    cells: Mapping[str, Cell | Program],
 ) -> Run:
     """run.json of what is there."""
     names = list(dict.fromkeys([*(entry.cell for entry in request.plan), *request.counted_cells]))
@@ -633,22 +639,25 @@ def describe(
         skipped=skipped,
         nulls=nulls,
         flags=flags,
-        cells={
-            name: CellFacts(
-                blocks=cells[name].blocks,
-                samples=cells[name].samples,
-                pool=cells[name].config.capacity,
-                table=cells[name].config.slots,
-                points=_points(cells[name]),
-                load_factor=cells[name].load_factor,
-                axis=cells[name].axis,
-            )
-            for name in names
-        },
+        cells={name: _facts(cells[name]) for name in names},
     )
 
 
-def empty_run(request: Request, cells: Mapping[str, Cell]) -> Run:
+def _facts(cell: Cell | Program) -> CellFacts:
+    if isinstance(cell, Program):
+        return CellFacts(blocks=0, samples=0, pool=0, table=0, points=cell.elements, load_factor=0.0, axis=cell.axis)
+    return CellFacts(
+        blocks=cell.blocks,
+        samples=cell.samples,
+        pool=cell.config.capacity,
+        table=cell.config.slots,
+        points=_points(cell),
+        load_factor=cell.load_factor,
+        axis=cell.axis,
+    )
+
+
+def empty_run(request: Request, cells: Mapping[str, Cell | Program]) -> Run:
     """run.json before anything ran."""
     return describe(request, [], [], cells)
 

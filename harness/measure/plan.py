@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.archive.schema import PlanEntry
 from harness.build.kernels import KERNELS, Kernel
 from harness.errors import UsageError
 from harness.workload.cells import Cell
+from harness.workload.programs import Program
 
 ROUNDS, QUICK_ROUNDS = 30, 5
 WARMUPS = 2
@@ -31,6 +32,9 @@ TWINS = ("cuda/allocate/plain", "cuda/update/plain")
 """Kernels that go through everything under a second name: their ratio is the noise floor (method: A/A)."""
 
 TWIN = "@twin"
+
+OLDER = "@sm80"
+"""A program's PTX for sm_80, compiled by the driver for a newer card (B4)."""
 
 CONCURRENT_VARIANTS = ("plain", "while")
 
@@ -148,6 +152,35 @@ def make_plan(cells: Sequence[Cell], rows: Sequence[Kernel], rules: Sequence[Rul
                     )
                     for label in labels
                 ]
+    return plan
+
+
+PROGRAM_ROUNDS = 10
+
+PROGRAM_BLOCK = 256
+"""Threads a block of the blog's programs; the other sizes are a control."""
+
+
+def program_plan(programs: Sequence[Program], names: Collection[str]) -> list[PlanEntry]:
+    """Entries of the contraction study: every kernel of a program as built, the C++ one twice (A/A), and C++ and Rust
+    once more from PTX through the driver's compiler (B4).
+
+    Args:
+        names: sample names that are there (`@nofmad` among them); twins and `load = jit` are made here.
+    """
+    plan = []
+    for program in programs:
+        mine = [name for name in names if name.split("/")[2].startswith(program.name)]
+        standard = [f"{language}/fma/{program.name}-default-b{PROGRAM_BLOCK}" for language in ("cuda", "rust-oxide")]
+        entries = [(name, "aot") for name in mine]
+        entries += [(standard[0] + TWIN, "aot")] if standard[0] in mine else []
+        entries += [(name + suffix, "jit") for name in standard if name in mine for suffix in ("", OLDER)]
+        plan += [
+            PlanEntry(
+                cell=program.name, kernel=label, stage="fma", launch="serial", table="fresh", l2="asreset", load=load
+            )
+            for label, load in entries
+        ]
     return plan
 
 

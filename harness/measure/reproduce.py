@@ -7,27 +7,32 @@ import shlex
 import sys
 import time
 import uuid as uuids
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.archive.schema import Note, Skipped
+from harness.archive.schema import Note, PlanEntry, Skipped
 from harness.archive.write import ArchiveWriter
+from harness.build.contraction import loop_findings
 from harness.build.kernels import Kernel, select_kernels
+from harness.build.manifest import FLAVOURS
 from harness.device import preflight
 from harness.device.identity import choose_devices, parse_mask
 from harness.environment import RESULTS, ROOT
 from harness.errors import IrrError, UsageError
 from harness.measure import plan as planning
 from harness.measure import probe
-from harness.measure.inventory import deviations, take_inventory
+from harness.measure.inventory import Built, built_architectures, deviations, take_inventory
 from harness.measure.manager import Manager, Request, empty_run, read_request
 from harness.measure.tools import COUNTED_CELLS
 from harness.measure.worker import utc_now
 from harness.workload.cells import Cell, load_cells, select_cells
+from harness.workload.programs import Program, load_programs
 
 BUILD = ROOT / "build"
+
+NO_JIT = "PTX through the driver's compiler (load = jit)"
 
 NO_GPU = (
     "no NVIDIA GPU here: libcuda.so.1 cannot be loaded, or it shows no device",
@@ -233,22 +238,28 @@ def gpu_request(
     study: str = "matrix",
     build: Path = BUILD,
     rules: Sequence[planning.Rule] | None = None,
+    rows: Sequence[Kernel] | None = None,
+    controls: Sequence[str] = (),
+    plan_of: Callable[[Mapping[str, Built]], list[PlanEntry]] | None = None,
     **more: Any,
 ) -> Request:
     """A run on GPUs, checked before anything is timed.
+
+    Args:
+        rows, controls, plan_of: a study's own kernels, further builds of them, and plan; those of the matrix else.
 
     Raises:
         IrrError: a driver older than the toolkit, an architecture without code, a stale or a missing kernel, devices of
             several kinds (one archive holds one).
     """
-    rows = chosen_rows(arms)
+    rows = rows if rows is not None else chosen_rows(arms)
     used = [device for device in found.devices if str(device.get("uuid")) in found.uuids] or found.devices[:1]
     kinds = {(device.get("name"), device.get("arch")) for device in used}
     if len(kinds) > 1:
         names = ", ".join(sorted(f"{name}" for name, _ in kinds))
         raise IrrError(f"the devices are of several kinds ({names})", "one archive a kind: choose with --devices")
     arch = int(used[0].get("arch") or 0)
-    there, skipped = take_inventory(build, arch, rows, allow_missing=allow_missing)
+    there, skipped = take_inventory(build, arch, rows, allow_missing=allow_missing, controls=controls)
     toolkit = next((b.manifest.compiler.get("version") for b in there.values() if b.manifest.language == "cuda"), None)
     flags = list(found.flags)
     refusals: list[Note] = []
@@ -257,7 +268,7 @@ def gpu_request(
         if not serves.cubin:
             raise IrrError(serves.reason, "install a newer driver, or use an image with an older toolkit")
         if not serves.ptx:
-            refusals.append(Note(what="PTX through the driver's compiler (load = jit)", why=serves.reason))
+            refusals.append(Note(what=NO_JIT, why=serves.reason))
     for text in deviations(there.values()):
         flags.append(Note(what="toolchain", why=text))
     if allow_shared:
@@ -266,7 +277,9 @@ def gpu_request(
         refusals.append(Note(what=f"{entry.kernel} is {entry.status}", why=entry.why))
     present = [row for row in rows if row.name in there]
     rules = rules or (planning.QUICK if quick else planning.MATRIX)
-    plan = planning.make_plan(chosen_cells(cells, quick), present, rules)
+    plan = plan_of(there) if plan_of else planning.make_plan(chosen_cells(cells, quick), present, rules)
+    if any(note.what == NO_JIT for note in refusals):
+        plan = [entry for entry in plan if entry.load == "aot"]
     whole = study == "matrix" and not quick
     commit, dirty = probe.commit()
     return Request(
@@ -279,9 +292,7 @@ def gpu_request(
         counted=[row.name for row in present] if whole else [],
         counted_cells=[name for name in COUNTED_CELLS if any(e.cell == name for e in plan)] if whole else [],
         passes=passes or (1 if quick else planning.PASSES),
-        rounds=planning.QUICK_ROUNDS if quick else planning.ROUNDS,
         seed=planning.SEED,
-        batch=planning.BATCH,
         build=str(build),
         command=list(command),
         created_utc=utc_now(),
@@ -295,8 +306,50 @@ def gpu_request(
         arch=arch,
         manifests=sorted(str(entry.cubin.with_suffix(".json")) for entry in there.values()),
         device_facts=used,
-        **more,
+        **{"rounds": planning.QUICK_ROUNDS if quick else planning.ROUNDS, "batch": planning.BATCH, **more},
     )
+
+
+def contraction_request(found: Found, *, passes: int | None, allow_missing: bool, command: Sequence[str]) -> Request:
+    """The contraction study on GPUs: the blog's method (ten rounds of 300 launches in turns, A/A) in the same harness.
+
+    Raises:
+        IrrError: as `gpu_request`.
+    """
+    rows = [row for row in select_kernels(None) if row.stage == "fma"]
+    build = BUILD
+    archs = sorted(built_architectures(build))
+    native = next((int(d.get("arch") or 0) for d in found.devices if d.get("uuid") in found.uuids), None)
+    return gpu_request(
+        found,
+        quick=False,
+        passes=passes,
+        cells=None,
+        arms=None,
+        allow_missing=allow_missing,
+        allow_shared=False,
+        command=command,
+        study="fma",
+        build=build,
+        rows=rows,
+        controls=[f"{row.name}{FLAVOURS['nofmad']}" for row in rows if row.contract],
+        plan_of=lambda there: planning.program_plan(list(load_programs().values()), list(there)),
+        rounds=planning.PROGRAM_ROUNDS,
+        batch=next(iter(load_programs().values())).launches,
+        gates=False,
+        evidence=loop_findings(build, archs, native),
+    )
+
+
+def contraction(passes: int | None = None, *, devices: str | None = None, allow_missing: bool = True) -> Path | None:
+    """The contraction study on this machine's GPUs, archived; None where there is no GPU."""
+    found = find_devices(devices, False)
+    if found is None:
+        return None
+    check_writable(RESULTS)
+    request = contraction_request(found, passes=passes, allow_missing=allow_missing, command=_command())
+    name = next((str(d.get("name")) for d in found.devices if d.get("uuid") in found.uuids), "gpu")
+    return start(request, archive_path(None, name))
 
 
 def host_request(
@@ -409,9 +462,13 @@ def reproduce(
         return start(request, archive_path(out, name))
 
 
+def every_cell() -> dict[str, Cell | Program]:
+    return {**load_cells(), **load_programs()}
+
+
 def start(request: Request, path: Path) -> Path:
     """Run a request into a new archive."""
-    cells = load_cells()
+    cells = every_cell()
     if not request.plan and not request.counted:
         raise IrrError("nothing is left to run", "see the kernels that are missing: ./irr build, or other --arms")
     writer = ArchiveWriter.create(path, empty_run(request, cells))
@@ -445,7 +502,7 @@ def resume(archive: Path) -> Path:
         names = {planning.file_name(entry.kernel).split("@")[0].removesuffix("/fma") for entry in request.plan}
         rows = [row for row in select_kernels(None) if row.name in names]
         take_inventory(Path(request.build), request.arch, rows, allow_missing=True)
-    return _run(Manager(writer, request, load_cells(), say), archive)
+    return _run(Manager(writer, request, every_cell(), say), archive)
 
 
 class locked_clocks:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,9 +19,10 @@ from harness.device.reading import Counters, Reading
 from harness.errors import IrrError
 from harness.measure.gating import Outcome
 from harness.measure.inventory import HELPERS, Built, find_built
-from harness.measure.plan import file_name
+from harness.measure.plan import OLDER, file_name
 from harness.measure.sampler import Batch
 from harness.workload.cells import Cell
+from harness.workload.programs import Program
 
 HOST = "host"
 
@@ -36,7 +37,8 @@ class Rig(Protocol):
     size: int
     reduced: str | None
 
-    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True) -> Batch: ...
+    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True, load: str = "aot") -> Batch: ...
+    def findings(self, labels: Sequence[str], references: Path) -> list[dict[str, Any]]: ...
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome: ...
     def close(self) -> None: ...
 
@@ -55,7 +57,7 @@ class Station(Protocol):
 
     def load(self, labels: Collection[str]) -> None: ...
     def telemetry(self) -> Values: ...
-    def open(self, cell: Cell, size: int) -> Rig: ...
+    def open(self, cell: Cell | Program, size: int) -> Rig: ...
     def close(self) -> None: ...
 
 
@@ -83,6 +85,7 @@ class GpuStation:
             )
         self.build = Path(spec["build"])
         self.kernels: dict[str, Any] = {}
+        self.jit_ms: dict[str, float] = {}
         self.nvml: nvml.Nvml | None = None
         self.why_no_nvml = ""
         known: dict[str, Any] = {}
@@ -125,10 +128,26 @@ class GpuStation:
                 self.kernels[label] = self._load(label)
 
     def _load(self, label: str) -> Any:
-        found = find_built(self.build, self.gpu.arch, file_name(label))
-        if not isinstance(found, Built):
-            raise IrrError(f"{label}: {found.why}", f"./irr build --arch {self.gpu.arch}")
+        found = self._built(label, self.gpu.arch)
         return self._gpu.load(found.manifest, found.cubin, name=label)
+
+    def _built(self, label: str, arch: int) -> Built:
+        found = find_built(self.build, arch, file_name(label))
+        if not isinstance(found, Built):
+            raise IrrError(f"{label}: {found.why}", f"./irr build --arch {arch}")
+        return found
+
+    def jit(self, label: str) -> Any:
+        """A kernel from its PTX through the driver's compiler: this architecture's, or sm_80's for `NAME@sm80`."""
+        key = f"{label} jit"
+        if key not in self.kernels:
+            older = label.endswith(OLDER)
+            found = self._built(label.removesuffix(OLDER), 80 if older else self.gpu.arch)
+            began = time.perf_counter()
+            image = found.cubin.with_suffix(".ptx").read_bytes()
+            self.kernels[key] = self._gpu.load(found.manifest, image, name=label, load="jit")
+            self.jit_ms[label] = 1e3 * (time.perf_counter() - began)
+        return self.kernels[key]
 
     def telemetry(self) -> Values:
         from harness.device import nvml
@@ -138,8 +157,8 @@ class GpuStation:
             return Values(dict.fromkeys(keys), dict.fromkeys(keys, self.why_no_nvml))
         return self.nvml.telemetry(self.handle)
 
-    def open(self, cell: Cell, size: int) -> Rig:
-        return GpuRig(self, cell, size)
+    def open(self, cell: Cell | Program, size: int) -> Rig:
+        return ProgramRig(self, cell) if isinstance(cell, Program) else GpuRig(self, cell, size)
 
     def close(self) -> None:
         if self.nvml is not None:
@@ -166,8 +185,12 @@ class GpuRig:
         )
         self.size = fits
 
-    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True) -> Batch:
-        return self.cell.batch(self.station.kernels[label], launch, table, l2, graph)
+    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True, load: str = "aot") -> Batch:
+        kernel = self.station.kernels[label] if load == "aot" else self.station.jit(label)
+        return self.cell.batch(kernel, launch, table, l2, graph)
+
+    def findings(self, labels: Sequence[str], references: Path) -> list[dict[str, Any]]:
+        return []
 
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome:
         kernels = self.station.kernels
@@ -185,6 +208,34 @@ class GpuRig:
         self.cell.close()
         del self.cell
         gc.collect()  # whatever still holds volumes through a cycle must not take the next cell's memory
+        self.station.gpu.free_bytes()
+
+
+class ProgramRig:
+    """A program of the contraction study on a GPU."""
+
+    reduced: str | None = None
+
+    def __init__(self, station: GpuStation, program: Program) -> None:
+        from harness.device.programs import ProgramCell
+
+        self.station, self.size = station, program.launches
+        self.cell = ProgramCell(station.gpu, program, program.launches)
+
+    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True, load: str = "aot") -> Batch:
+        return self.cell.batch(self.station.kernels[label] if load == "aot" else self.station.jit(label))
+
+    def findings(self, labels: Sequence[str], references: Path) -> list[dict[str, Any]]:
+        from harness.measure.fma import gpu_findings
+
+        return gpu_findings(self.cell, self.station, labels, references)
+
+    def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome:
+        raise IrrError("a program has no volume to judge", "its images are compared as findings")
+
+    def close(self) -> None:
+        del self.cell
+        gc.collect()
         self.station.gpu.free_bytes()
 
 
@@ -213,7 +264,9 @@ class HostStation:
         keys = [query.key for query in TELEMETRY]
         return Values(dict.fromkeys(keys), dict.fromkeys(keys, "the host has no NVML"))
 
-    def open(self, cell: Cell, size: int) -> Rig:
+    def open(self, cell: Cell | Program, size: int) -> Rig:
+        if isinstance(cell, Program):
+            raise IrrError(f"{cell.name} runs on a GPU", "its CPU part is `irr fma`")
         return HostRig(cell, size, self.threads)
 
     def close(self) -> None:
@@ -251,8 +304,11 @@ class HostRig:
         volume.counters["count"][0] = count
         volume.clear_voxels()
 
-    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True) -> Batch:
+    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True, load: str = "aot") -> Batch:
         return HostBatch(self, label)
+
+    def findings(self, labels: Sequence[str], references: Path) -> list[dict[str, Any]]:
+        return []
 
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome:
         volume = self.volumes[0]

@@ -32,7 +32,6 @@ BANNER = """\
 """
 
 GATED_CELLS = "pts-20k,plane-320k"
-FMA_SIZE, FMA_LIMIT = 4096, 500
 
 
 def say(line: str) -> None:
@@ -107,26 +106,13 @@ def _row(result: GateResult) -> dict[str, Any]:
 
 def contraction() -> tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]:
     """(findings, gates, why it did not run) of the contraction study's CPU part."""
-    from harness.build.emulation import load_emulation
-    from harness.environment import ROOT
     from harness.measure import fma
 
     try:
-        emulation = load_emulation(ROOT / "build" / "host")
+        found, gates = fma.study(fma.SIZE, fma.LIMIT, lambda line: say(f"contraction: {line}"))
     except IrrError as error:
         say(f"contraction: not run: {error.what}")
         return [], [], error.what
-    images = fma.emulate(emulation, FMA_SIZE, FMA_LIMIT, lambda line: say(f"contraction: {line}"))
-    document, gates = fma.compare_all(images, FMA_LIMIT, emulation)
-    found = [
-        {
-            "name": "fma.images",
-            "value": document,
-            "unit": "",
-            "how": f"emulation of every fusion pattern, {FMA_SIZE} x {FMA_SIZE}, {FMA_LIMIT} iterations",
-        },
-        *fma.evidence(emulation, images),
-    ]
     rows = [msgspec.to_builtins(gate_record(gate.to_json(), arm=gate.subject, place="host", cell="")) for gate in gates]
     return found, rows, None
 

@@ -35,6 +35,7 @@ from harness.measure.plan import BLOCKED, CONTROL_CELL, NO_GRAPH, WARMUPS, block
 from harness.measure.sampler import Batch, measure
 from harness.measure.stations import Rig, Station, make_station
 from harness.workload.cells import Cell, load_cells
+from harness.workload.programs import Program, load_programs
 from harness.workload.reference import Reference
 
 FAILED = 3
@@ -142,11 +143,11 @@ class CellRun:
     """One cell of a pass."""
 
     def __init__(
-        self, orders: Orders, name: str, cell: Cell, station: Station, heart: Heartbeat, telemetry: Telemetry
+        self, orders: Orders, name: str, cell: Cell | Program, station: Station, heart: Heartbeat, telemetry: Telemetry
     ) -> None:
         self.orders, self.station, self.heart, self.telemetry = orders, station, heart, telemetry
-        self.name, self.cell = name, variant_cell(cell, variant_of(name)[1])
-        self.variant = variant_of(name)[1]
+        self.name, self.variant = name, variant_of(name)[1]
+        self.cell = variant_cell(cell, self.variant) if isinstance(cell, Cell) else cell
         banned = {tuple(pair) for pair in orders.banned}
         self.entries = [e for e in orders.plan if e.cell == name and (e.cell, e.kernel) not in banned]
         self.late = 0
@@ -169,6 +170,7 @@ class CellRun:
             with surroundings(self.variant, orders.uuid, orders.build):
                 samples = self._rounds(batches)
             timed = time.perf_counter()
+            evidence = self._findings(rig)
             more, failed_after = self._judge(rig, "after")
         finally:
             batches = {}
@@ -186,6 +188,7 @@ class CellRun:
             "samples": [[row[name] for name in COLUMNS] for row in samples],
             "warmup": [[row[name] for name in COLUMNS] for row in warmup],
             "gates": gates + more,
+            "evidence": evidence,
             "seconds": {
                 "set-up": round(ready - began, 3),
                 "timing": round(timed - ready, 3),
@@ -210,13 +213,15 @@ class CellRun:
         """Every entry's batch: captured once, used in every round."""
         graph = self.variant != NO_GRAPH
         return {
-            id(entry): self._guard(entry.kernel, lambda e=entry: rig.batch(e.kernel, e.launch, e.table, e.l2, graph))
+            id(entry): self._guard(
+                entry.kernel, lambda e=entry: rig.batch(e.kernel, e.launch, e.table, e.l2, graph, e.load)
+            )
             for entry in self.entries
         }
 
     def _judge(self, rig: Rig, when: str) -> tuple[list[dict[str, Any]], set[str]]:
         orders, cell = self.orders, self.cell
-        if not orders.gates or self.variant:
+        if not orders.gates or self.variant or not isinstance(cell, Cell):
             return [], set()
         gate_s = orders.deadlines[1]
         folder = Path(orders.references)
@@ -236,6 +241,13 @@ class CellRun:
             device_uuid=str(self.station.facts["uuid"]),
             beat=lambda what, suspect: self.heart.expect(gate_s, json.dumps([self.name, what, suspect])),
         )
+
+    def _findings(self, rig: Rig) -> list[dict[str, Any]]:
+        """What a program's images and clocks show: once a device, since they are the same in every pass."""
+        if isinstance(self.cell, Cell) or self.orders.pass_number:
+            return []
+        self.heart.expect(self.orders.deadlines[0], json.dumps([self.name, "the findings", ""]))
+        return rig.findings([entry.kernel for entry in self.entries], Path(self.orders.references))
 
     def _warm(self, batches: Mapping[int, Batch]) -> list[dict[str, Any]]:
         rows = []
@@ -267,7 +279,9 @@ class CellRun:
         self.heart.done += 1
         state = self.telemetry.latest()
         counters = reading.counters
-        lost = None if counters is None else max(0, self.cell.blocks - counters.blocks)
+        lost = None
+        if counters is not None and isinstance(self.cell, Cell):
+            lost = max(0, self.cell.blocks - counters.blocks)
         self.late += reading.late
         return {
             "pass": self.orders.pass_number,
@@ -342,10 +356,12 @@ def run_pass(orders: Orders) -> None:
             "started_utc": utc_now(),
         }
     )
-    cells = load_cells()
+    cells: dict[str, Cell | Program] = {**load_cells(), **load_programs()}
     names = list(dict.fromkeys(entry.cell for entry in orders.plan))
     todo = [name for name in names if name not in orders.done]
-    station.load(sorted({entry.kernel for entry in orders.plan if entry.cell in todo} - {k for _, k in orders.banned}))
+    banned = {kernel for _, kernel in orders.banned}
+    ahead = {entry.kernel for entry in orders.plan if entry.cell in todo and entry.load == "aot"}
+    station.load(sorted(ahead - banned))
     per_round = orders.rounds + orders.warmups
     heart.total = sum(entry.cell in todo for entry in orders.plan) * per_round
     for name in todo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,11 @@ class ScriptedRig:
         self.size = min(size, int(spec.get("fits", size)))
         self.reduced = None if self.size == size else "scripted: little memory"
 
-    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True) -> Any:
+    def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True, load: str = "aot") -> Any:
         return ScriptedBatch(self, label)
+
+    def findings(self, labels: Sequence[str], references: Path) -> list[dict[str, Any]]:
+        return []
 
     def outcome(self, *_: Any) -> Any:
         raise AssertionError("no gates in these tests")
