@@ -8,9 +8,11 @@ import math
 import os
 import sys
 import tempfile
+import time
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +24,11 @@ from harness.device.host import HostVolume
 from harness.environment import ROOT
 from harness.errors import DataLost, IrrError, UsageError
 from harness.gates.loss import lost_blocks
+from harness.workload.frames import DEPTH_MAX, DEPTH_SCALE, open_folder, to_scene
 from harness.workload.fused import Fused, RawVolume, gather
-from harness.workload.reference import NEAREST, exact_blocks, skip_mask
+from harness.workload.reference import NEAREST, block_keys, skip_mask
 from harness.workload.scenes import Scene
+from harness.workload.table import unpack
 from harness.workload.volume import BLOCK_VOXELS, ENTRY_DTYPE, KEY_BIAS, VOXEL_FIELDS, VolumeConfig, table_size
 
 POOL_FACTOR = 1.25
@@ -40,6 +44,9 @@ MEMORY_CONTROLLERS = (
 """Limit and use of a container's memory, control groups version 2 and 1."""
 
 NEUTRAL_GREY = 128
+
+PROGRESS_S = 1.0
+"""Seconds between two lines of progress."""
 
 BUILD = ROOT / "build"
 
@@ -100,11 +107,46 @@ def read_points(path: Path) -> Scene:
     return Scene(points, colors, camera)
 
 
-def load_input(path: Path) -> Scene:
-    """What `fuse` is given: a .npz (folders of depth frames have their seam here)."""
-    if path.is_dir():
-        raise IrrError(f"{path} is a folder; fuse reads single .npz files so far", "save points and camera as a .npz")
-    return read_points(path)
+@dataclass(frozen=True)
+class Source:
+    """What `fuse` is given: one scene, or the frames of a folder, read again whenever they are walked over.
+
+    Attributes:
+        names: of the scenes, in order.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[int], Scene]
+
+    def __iter__(self) -> Iterator[Scene]:
+        return (self.read(number) for number in range(len(self.names)))
+
+
+def load_input(
+    path: Path,
+    frames: int | None = None,
+    depth_scale: float = DEPTH_SCALE,
+    stride: int = 1,
+    depth_max: float = DEPTH_MAX,
+) -> Source:
+    """The scenes of a .npz or of a folder of depth frames (those that are not usable are named on stderr).
+
+    Args:
+        frames: how many of a folder's frames, None for all. depth_scale: units a metre of 16-bit depth.
+        stride: every how many-th pixel, both ways. depth_max: farthest depth, metres.
+    """
+    if not path.is_dir():
+        scene = read_points(path)
+        return Source((path.name,), lambda _: scene)
+    found = open_folder(path, depth_scale=depth_scale)
+    for name, why in found.skipped:
+        say(f"skipped {name}: {why}")
+    readers = found.frames[:frames]
+
+    def read(number: int) -> Scene:
+        return to_scene(readers[number](), found.intrinsics, stride=stride, depth_max=depth_max)
+
+    return Source(tuple(found.names[:frames]), read)
 
 
 def remove_unusable(scene: Scene, config: VolumeConfig) -> tuple[Scene, dict[str, int]]:
@@ -172,7 +214,7 @@ def _kernel_names(arm: Arm) -> list[str]:
     return [arm.allocate, arm.update]
 
 
-def _fuse_on_host(arm: Arm, scene: Scene, config: VolumeConfig) -> tuple[Fused, RawVolume]:
+def _fuse_on_host(arm: Arm, scenes: Iterable[Scene], config: VolumeConfig) -> tuple[Fused, RawVolume]:
     try:
         volume = HostVolume(config)
     except MemoryError:
@@ -180,20 +222,22 @@ def _fuse_on_host(arm: Arm, scene: Scene, config: VolumeConfig) -> tuple[Fused, 
             f"no memory for a pool of {config.capacity} blocks and a table of {config.slots} slots",
             "take a smaller --pool or --table",
         ) from None
-    for name in _kernel_names(arm):
-        volume.launch(name, scene)
+    for scene in scenes:
+        for name in _kernel_names(arm):
+            volume.launch(name, scene)
     raw = volume.raw()
     return gather(raw, config, arm.name), raw
 
 
-def _fuse_in_interpreter(arm: Arm, scene: Scene, config: VolumeConfig) -> tuple[Fused, RawVolume]:
+def _fuse_in_interpreter(arm: Arm, scenes: Iterable[Scene], config: VolumeConfig) -> tuple[Fused, RawVolume]:
     from harness.device import interpreter
 
-    raw = interpreter.fuse(_kernel_names(arm), scene, config)
+    first, *others = scenes
+    raw = interpreter.fuse(_kernel_names(arm), first, config, after=others)
     return gather(raw, config, arm.name), raw
 
 
-def _fuse_on_gpu(arm: Arm, scene: Scene, config: VolumeConfig) -> tuple[Fused, RawVolume]:
+def _fuse_on_gpu(arm: Arm, scenes: Iterable[Scene], config: VolumeConfig) -> tuple[Fused, RawVolume]:
     # CuPy imports without a driver, but slowly, and host arms must work without it.
     from cupy.cuda.memory import OutOfMemoryError
 
@@ -212,8 +256,9 @@ def _fuse_on_gpu(arm: Arm, scene: Scene, config: VolumeConfig) -> tuple[Fused, R
     layout = loaded[-1].layout
     try:
         volume = GpuVolume(config)
-        for kernel in loaded:
-            volume.launch(kernel, scene)
+        for scene in scenes:
+            for kernel in loaded:
+                volume.launch(kernel, scene)
     except OutOfMemoryError:
         raise IrrError(
             f"no memory on the GPU for a pool of {config.capacity} blocks and a table of {config.slots} slots",
@@ -229,11 +274,18 @@ def is_bounded(arm: Arm) -> bool:
 
 
 def fuse_scene(arm: str, scene: Scene, config: VolumeConfig, interpret: bool = False) -> tuple[Fused, RawVolume]:
-    """Fuse one scene into a fresh volume with an arm.
+    """Fuse one scene into a fresh volume with an arm; see `fuse_frames`."""
+    return fuse_frames(arm, [scene], config, interpret)
+
+
+def fuse_frames(
+    arm: str, scenes: Iterable[Scene], config: VolumeConfig, interpret: bool = False
+) -> tuple[Fused, RawVolume]:
+    """Fuse scenes, one after another, into a fresh volume with an arm.
 
     Args:
         arm: a name of ARMS.
-        scene: points that `skip_mask` would remove must be gone.
+        scenes: at least one; points that `skip_mask` would remove must be gone.
         interpret: run a Triton arm's kernels in the interpreter, without a GPU.
 
     Returns:
@@ -249,11 +301,11 @@ def fuse_scene(arm: str, scene: Scene, config: VolumeConfig, interpret: bool = F
     if interpret:
         if not any(KERNELS[name].language == "triton" for name in _kernel_names(row)):
             raise UsageError(f"--interpret is for Triton's arms; {arm} has no interpreter")
-        return _fuse_in_interpreter(row, scene, config)
+        return _fuse_in_interpreter(row, scenes, config)
     if row.place == "host":
-        return _fuse_on_host(row, scene, config)
+        return _fuse_on_host(row, scenes, config)
     _kernel_names(row)
-    return _fuse_on_gpu(row, scene, config)
+    return _fuse_on_gpu(row, scenes, config)
 
 
 # --- the tasks --------------------------------------------------------------------------------------------------------
@@ -292,6 +344,35 @@ def _config(capacity: int, voxel: float, table: int | None, cap: float | None) -
     return config
 
 
+class Progress:
+    """One line a second on stderr while frames pass; none for a single scene."""
+
+    def __init__(self, total: int, what: str) -> None:
+        self.total, self.what, self.done, self.told = total, what, 0, time.monotonic()
+
+    def passing(self, scene: Scene) -> Scene:
+        """Count the scene that is about to be worked on."""
+        self.done += 1
+        now = time.monotonic()
+        if self.total > 1 and (now - self.told >= PROGRESS_S or self.done == self.total):
+            self.told = now
+            say(f"{self.what}: frame {self.done} of {self.total}")
+        return scene
+
+
+def _survey(source: Source, config: VolumeConfig) -> tuple[np.ndarray, int, dict[str, int]]:
+    """The exact block set (m, 3) of all scenes, their usable points, and how many points go for which reason."""
+    keys, total, reasons = np.empty(0, np.int64), 0, dict[str, int]()
+    progress = Progress(len(source.names), "counting blocks")
+    for given in source:
+        scene, why = remove_unusable(progress.passing(given), config)
+        keys = np.union1d(keys, block_keys(scene, config)[0])
+        total += len(scene)
+        for reason, count in why.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    return unpack(keys), total, reasons
+
+
 def fuse_file(
     points: Path,
     arm: str,
@@ -302,11 +383,16 @@ def fuse_file(
     interpret: bool = False,
     *,
     out: Path,
+    frames: int | None = None,
+    depth_scale: float = DEPTH_SCALE,
+    stride: int = 1,
+    depth_max: float = DEPTH_MAX,
 ) -> Fused:
     """The task `fuse`: read, remove what no arm can fuse, fuse, count the loss, write.
 
     Args:
-        points: .npz or folder. voxel: metres. pool: blocks, None for ceil(1.25 x exact count), at least 1.
+        points: .npz or folder, whose frames are fused one after another; frames and what follows: see `load_input`.
+        voxel: metres. pool: blocks, None for ceil(1.25 x exact count), at least 1.
         table: slots, a power of two, None for twice the pool. cap: weight cap, None or 0 for off.
 
     Raises:
@@ -319,19 +405,23 @@ def fuse_file(
         raise UsageError(f"--table {table}: a power of two of at least 2 is needed")
     _config(pool or 1, voxel, table, cap)
     _check_writable(out)
-    scene, reasons = remove_unusable(load_input(points), _config(1, voxel, None, cap))
+    source = load_input(points, frames, depth_scale, stride, depth_max)
+    plain = _config(1, voxel, None, cap)
+    exact, total, reasons = _survey(source, plain)
     skipped = sum(reasons.values())
     if reasons:
         say(f"skipped {skipped} points: " + ", ".join(f"{count} {reason}" for reason, count in reasons.items()))
 
-    exact = exact_blocks(scene, _config(1, voxel, None, cap))
     config = _config(pool or max(1, math.ceil(POOL_FACTOR * len(exact))), voxel, table, cap)
     _check_memory(config, len(exact))
-    fused, _ = fuse_scene(arm, scene, config, interpret)
+    progress = Progress(len(source.names), arm)
+    usable = (progress.passing(remove_unusable(scene, plain)[0]) for scene in source)
+    fused, _ = fuse_frames(arm, usable, config, interpret)
     fused = dataclasses.replace(fused, lost_blocks=lost_blocks(fused.coords, exact), skipped_points=skipped)
     fused.save(out)
     volume = f"pool {config.capacity}, {config.slots} slots"
-    say(f"{out}: {len(fused.coords)} blocks from {len(scene)} points by {arm}; {volume}")
+    of = f" of {len(source.names)} frames" if len(source.names) > 1 else ""
+    say(f"{out}: {len(fused.coords)} blocks from {total} points{of} by {arm}; {volume}")
 
     if fused.lost_blocks or fused.dropped_points:
         loss = (
@@ -425,9 +515,13 @@ def mesh_file(volume: Path, out: Path) -> None:
         IrrError: not a fused volume, or the file cannot be written.
     """
     _check_writable(out)
+    say(f"reading {volume}")
     fused = Fused.load(volume)
     if fused.coords.dtype != np.int32 or fused.coords.shape != (len(fused.coords), 3):
         raise IrrError(f"{volume} is not a fused volume: coords is {fused.coords.dtype} {fused.coords.shape}")
-    vertices, colors, faces = weld(*extract_surface(fused))
+    say(f"extracting the surface of {len(fused.coords)} blocks")
+    triangles, paint = extract_surface(fused)
+    say(f"welding {len(triangles)} triangles")
+    vertices, colors, faces = weld(triangles, paint)
     write_ply(out, vertices, colors, faces)
     say(f"{out}: {len(vertices)} vertices, {len(faces)} triangles")

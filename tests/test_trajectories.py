@@ -120,7 +120,7 @@ def test_describe_of_no_folder_is_one_line(tmp_path):
 
 
 def test_incidence_and_noise_of_a_slanting_wall():
-    v, u = np.mgrid[0:60, 0:60]
+    _, u = np.mgrid[0:60, 0:60]
     x = (u - 30) / 60
     depth = 1.0 / (1 - 0.5 * x)  # the plane z = 1 + 0.5 x
     theta = incidence_of(depth, (60.0, 60.0), (30.0, 30.0))

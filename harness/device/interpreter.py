@@ -44,6 +44,7 @@ class Job:
 
     Attributes:
         kernels: rows of the kernel table, or their names; Triton's only.
+        after: scenes that the same kernels run on afterwards, frame after frame into the same volume.
         lanes: lanes of a program, a power of two; None for the row's own (as the GPU runs it).
     """
 
@@ -51,6 +52,7 @@ class Job:
     scene: Scene
     config: VolumeConfig
     lanes: int | None = WIDE
+    after: tuple[Scene, ...] = ()
 
     def rows(self) -> list[Kernel]:
         """The rows with the lanes asked for, no more of them than the points fill.
@@ -64,7 +66,7 @@ class Job:
                 raise IrrError(f"{row.name} is not a Triton kernel: the interpreter cannot run it")
         if self.lanes is None:
             return rows
-        enough = 1 << max(0, len(self.scene) - 1).bit_length()
+        enough = 1 << max(0, max(map(len, (self.scene, *self.after))) - 1).bit_length()
         return [dataclasses.replace(row, points=min(self.lanes, enough)) for row in rows]
 
 
@@ -83,11 +85,12 @@ def run_jobs(jobs: Sequence[Job], *, root: Path = ROOT, deadline_s: float = DEAD
         folder = Path(name)
         listed = []
         for number, job in enumerate(jobs):
-            scene = job.scene
-            np.savez(folder / f"scene{number}.npz", points=scene.points, colors=scene.colors, camera=scene.camera)
-            listed.append(
-                {"kernels": [row_to_json(row) for row in job.rows()], "config": dataclasses.asdict(job.config)}
-            )
+            frames = (job.scene, *job.after)
+            for place, scene in enumerate(frames):
+                path = folder / f"scene{number}-{place}.npz"
+                np.savez(path, points=scene.points, colors=scene.colors, camera=scene.camera)
+            rows, config = [row_to_json(row) for row in job.rows()], dataclasses.asdict(job.config)
+            listed.append({"kernels": rows, "config": config, "frames": len(frames)})
         (folder / "jobs.json").write_text(json.dumps({"root": str(root), "jobs": listed}), encoding="utf-8")
         names = ", ".join(dict.fromkeys(row.name for job in jobs for row in job.rows()))
         try:
@@ -111,11 +114,12 @@ def fuse(
     config: VolumeConfig,
     *,
     lanes: int | None = WIDE,
+    after: Sequence[Scene] = (),
     root: Path = ROOT,
     deadline_s: float = DEADLINE_S,
 ) -> RawVolume:
-    """Run kernels (allocate, then update) on a scene in a fresh volume; see `run_jobs`."""
-    return run_jobs([Job(tuple(kernels), scene, config, lanes)], root=root, deadline_s=deadline_s)[0]
+    """Run kernels (allocate, then update) on a scene, and those `after` it, in a fresh volume; see `run_jobs`."""
+    return run_jobs([Job(tuple(kernels), scene, config, lanes, tuple(after))], root=root, deadline_s=deadline_s)[0]
 
 
 def _write(path: Path, raw: RawVolume) -> None:
@@ -231,12 +235,13 @@ def main(folder: Path) -> None:
     patch_once()
     told = json.loads((folder / "jobs.json").read_text(encoding="utf-8"))
     for number, job in enumerate(told["jobs"]):
-        with np.load(folder / f"scene{number}.npz", allow_pickle=False) as data:
-            scene = Scene(data["points"], data["colors"], data["camera"])
         memory = HostVolume(VolumeConfig(**job["config"]))
         started = time.perf_counter()
-        for value in job["kernels"]:
-            launch(row_from_json(value), memory, scene, Path(told["root"]))
+        for place in range(job["frames"]):
+            with np.load(folder / f"scene{number}-{place}.npz", allow_pickle=False) as data:
+                scene = Scene(data["points"], data["colors"], data["camera"])
+            for value in job["kernels"]:
+                launch(row_from_json(value), memory, scene, Path(told["root"]))
         print(f"job {number}: {time.perf_counter() - started:.2f} s", file=sys.stderr)
         _write(folder / f"raw{number}.npz", memory.raw())
 

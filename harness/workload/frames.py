@@ -86,7 +86,7 @@ class Trajectory:
     Attributes:
         frames: what reads each usable frame, in order.
         skipped: (frame, reason) of those that are not used.
-        files: the files of each usable frame, as `frames` reads them.
+        files: the files of each usable frame, as `frames` reads them. names: of the usable frames.
     """
 
     name: str
@@ -95,6 +95,7 @@ class Trajectory:
     frames: tuple[Callable[[], Frame], ...]
     skipped: tuple[tuple[str, str], ...] = field(default=())
     files: tuple[tuple[Path, ...], ...] = field(default=())
+    names: tuple[str, ...] = field(default=())
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -292,6 +293,7 @@ def _seven_scenes(folder: Path, scale: float) -> Trajectory:
     names = sorted({re.sub(r"\.(depth|color|pose)\.\w+$", "", p.name) for p in folder.glob("*.*.*")})
     frames: list[Callable[[], Frame]] = []
     files: list[tuple[Path, ...]] = []
+    kept: list[str] = []
     skipped: list[tuple[str, str]] = []
     for name in names:
         depth, pose = folder / f"{name}.depth.png", folder / f"{name}.pose.txt"
@@ -306,8 +308,9 @@ def _seven_scenes(folder: Path, scale: float) -> Trajectory:
             continue
         colors = next((p for p in (folder / f"{name}.color.{e}" for e in ("png", "jpg")) if p.exists()), None)
         frames.append(_reader(name, lambda d=depth: _read_16_bit(d, scale), colors, matrix))
+        kept.append(name)
         files.append(tuple(f for f in (depth, pose, colors, path if path.exists() else None) if f is not None))
-    return Trajectory(folder.name, "7-Scenes", intrinsics, tuple(frames), tuple(skipped), tuple(files))
+    return Trajectory(folder.name, "7-Scenes", intrinsics, tuple(frames), tuple(skipped), tuple(files), tuple(kept))
 
 
 def _tartanair(folder: Path) -> Trajectory:
@@ -322,6 +325,7 @@ def _tartanair(folder: Path) -> Trajectory:
         raise IrrError(f"{folder / 'pose_lcam_front.txt'} has {lines.shape[1]} numbers a line, a pose has 7")
     frames: list[Callable[[], Frame]] = []
     files: list[tuple[Path, ...]] = []
+    kept: list[str] = []
     skipped: list[tuple[str, str]] = []
     intrinsics = None
     for depth, line in zip(depths, lines, strict=True):
@@ -337,9 +341,10 @@ def _tartanair(folder: Path) -> Trajectory:
         image = folder / "image_lcam_front" / depth.name.replace("_depth", "")
         colors = image if image.exists() else None
         frames.append(_reader(name, lambda d=depth: _read_float(d), colors, pose))
+        kept.append(name)
         files.append((depth, *([image] if colors else []), folder / "pose_lcam_front.txt"))
     intrinsics = intrinsics or Intrinsics(320, 320, 320, 320)
-    return Trajectory(folder.name, "TartanAir V2", intrinsics, tuple(frames), tuple(skipped), tuple(files))
+    return Trajectory(folder.name, "TartanAir V2", intrinsics, tuple(frames), tuple(skipped), tuple(files), tuple(kept))
 
 
 def _reader(
