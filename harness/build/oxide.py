@@ -40,6 +40,9 @@ FLAGS = (
 )
 """What cargo-oxide gives rustc beside the backend: device code is compiled from MIR, so every crate keeps its own."""
 
+CRATE = "irr_oxide"
+"""Name given to every crate: it is that of the files cuda-oxide writes."""
+
 LIBRARIES = ("core", "fma")
 """Folders of rust/ that a kernel may use, in the order of their dependencies."""
 
@@ -55,6 +58,7 @@ class Oxide:
         backend: librustc_codegen_cuda.so. checkout: the source it was built from.
         revision: the checkout's commit. missing: what it lacks of patches/series.toml, one line each.
         llc, opt: the LLVM tools that write the PTX.
+        notes: lines of the folder's `deviations` file: what whoever built it changed.
     """
 
     rustc: Path
@@ -66,6 +70,7 @@ class Oxide:
     missing: tuple[str, ...]
     llc: Program
     opt: Program
+    notes: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -88,6 +93,7 @@ class Oxide:
         if self.revision != pinned["revision"]:
             found.append(f"unpinned toolchain: cuda-oxide {self.revision[:18]} (pinned: {pinned['revision'][:12]})")
         mismatch = llvm_mismatch(Program(self.rustc, self.llvm), self.llc)
+        found += self.notes
         # Without this machine's paths, which a manifest must not carry.
         return found + ([f"llc of LLVM {self.llc.version}, rustc of LLVM {self.llvm}"] if mismatch else [])
 
@@ -129,7 +135,7 @@ def _find(named: str) -> Oxide:
         commit = revision(checkout)
     except IrrError as error:
         raise ToolMissing(error.what, error.cure) from None
-    sysroot = question(rustc, "--print=sysroot")
+    sysroot, notes = question(rustc, "--print=sysroot"), folder / "deviations"
     return Oxide(
         rustc=rustc,
         version=release.group(1),
@@ -140,6 +146,7 @@ def _find(named: str) -> Oxide:
         missing=tuple(missing_changes(checkout, pins()["oxide"]["repository"])),
         llc=_tool(folder, "llc", "CUDA_OXIDE_LLC", sysroot),
         opt=_tool(folder, "opt", "CUDA_OXIDE_OPT", sysroot),
+        notes=tuple(notes.read_text(encoding="utf-8").split("\n")[:-1]) if notes.is_file() else (),
     )
 
 
@@ -232,70 +239,99 @@ def _build_device(oxide: Oxide, folder: Path) -> tuple[Path, Path]:
     return folder / names[0], folder / names[1]
 
 
-def _compile(oxide: Oxide, source: str, arch: int, contract: bool, work: Path, root: Path) -> str:
-    """PTX of all kernels of one crate root; compiled once for its sources, architecture and contraction."""
+def compile_crate(
+    source: str,
+    arch: int,
+    contract: bool,
+    work: Path,
+    root: Path = ROOT,
+    options: tuple[str, ...] = (),
+    nvvm_ir: bool = False,
+) -> dict[str, bytes]:
+    """What cuda-oxide writes for one crate root, by suffix: `.ptx`, `.ll`; compiled once for all that decides it.
+
+    Args:
+        options: further options of rustc.
+        nvvm_ir: the IR that libNVVM would get, instead of PTX by llc.
+
+    Raises:
+        ToolMissing: no cuda-oxide. ToolUnsupported: it does not know `arch`. IrrError: it refuses the source.
+    """
+    oxide = find_oxide()
     home = work.resolve() / "oxide" / oxide.identity
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(json.dumps([source, arch, contract, options, nvvm_ir]).encode())
     for path in rust_sources(source, root):
         digest.update(f"\0{path}\0".encode() + (root / path).read_bytes())
-    stem = f"{Path(source).stem}-{digest.hexdigest()[:16]}-sm_{arch}{'-fma' if contract else ''}"
-    kept = home / f"{stem}.ptx"
-    if kept.is_file():
-        return kept.read_text(encoding="utf-8")
+    kept = home / f"{Path(source).stem}-{digest.hexdigest()[:16]}"
     with locked(home.with_name(f"{home.name}.lock")):
-        if kept.is_file():
-            return kept.read_text(encoding="utf-8")
-        home.mkdir(parents=True, exist_ok=True)
-        device, dependencies = _build_device(oxide, home)
-        with tempfile.TemporaryDirectory(dir=home, prefix=".kernel-") as name:
-            made = Path(name)
-            # -Cmetadata stands for the package identity that Cargo would give, so that names are the same anywhere.
-            common = [f"--edition={EDITION}", *_flags(oxide), "--crate-type=lib", "-Cmetadata=irr"]
-            variables = _environment(oxide)
-            externs = [f"--extern=cuda_device={device}", f"-Ldependency={dependencies}"]
-            for crate in LIBRARIES:
-                library = made / f"libirr_{crate}.rmeta"
-                arguments = [*common, f"--crate-name=irr_{crate}", f"--emit=metadata={library}"]
-                run_rustc(
-                    oxide.rustc,
-                    [*arguments, f"rust/{crate}/src/lib.rs"],
-                    f"rust/{crate} under cuda-oxide",
-                    root,
-                    variables,
-                )
-                externs.append(f"--extern=irr_{crate}={library}")
-            variables |= {
-                "CUDA_OXIDE_PTX_DIR": str(made),
-                "CUDA_OXIDE_TARGET": f"sm_{arch}",
-                "CARGO_PKG_NAME": "irr-oxide",
-                "CARGO_PKG_VERSION": "0.1.0",
-                "CARGO_CRATE_NAME": "irr_oxide",
-                "CARGO_MANIFEST_DIR": str(root / "rust" / "oxide"),
-            }
-            if not contract:
-                variables["CUDA_OXIDE_NO_FMA"] = "1"
-            arguments = [*common, *externs, "--crate-name=irr_oxide", f"--emit=link={made / 'libirr_oxide.rlib'}"]
-            try:
-                run_rustc(
-                    oxide.rustc, [*arguments, source], f"{source} under cuda-oxide for sm_{arch}", root, variables
-                )
-            except IrrError as error:
-                if _UNKNOWN_TARGET.search(error.what):
-                    raise ToolUnsupported(error.what) from None
-                raise
-            ptx = made / "irr_oxide.ptx"
-            if not ptx.is_file():
-                raise IrrError(
-                    f"{source}: cuda-oxide wrote no PTX for sm_{arch}", "see its messages with CUDA_OXIDE_VERBOSE=1"
-                )
-            replace_file(kept, ptx.read_bytes())
-    return kept.read_text(encoding="utf-8")
+        if not kept.is_dir():
+            home.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=home, prefix=".crate-") as name:
+                made = Path(name) / "made"
+                made.mkdir()
+                _compile(oxide, source, arch, contract, made, home, root, options, nvvm_ir)
+                made.rename(kept)
+    return {path.suffix: path.read_bytes() for path in sorted(kept.iterdir())}
+
+
+def _compile(
+    oxide: Oxide,
+    source: str,
+    arch: int,
+    contract: bool,
+    made: Path,
+    home: Path,
+    root: Path,
+    options: tuple[str, ...],
+    nvvm_ir: bool,
+) -> None:
+    """Compile into the empty folder `made`, which then holds the device code alone."""
+    device, dependencies = _build_device(oxide, home)
+    variables = _environment(oxide)
+    # -Cmetadata stands for the package identity that Cargo would give, so that names are the same anywhere.
+    common = [f"--edition={EDITION}", *_flags(oxide), "--crate-type=lib", "-Cmetadata=irr"]
+    externs = [f"--extern=cuda_device={device}", f"-Ldependency={dependencies}"]
+    for crate in LIBRARIES:
+        library = made.parent / f"libirr_{crate}.rmeta"
+        arguments = [*common, f"--crate-name=irr_{crate}", f"--emit=metadata={library}", f"rust/{crate}/src/lib.rs"]
+        run_rustc(oxide.rustc, arguments, f"rust/{crate} under cuda-oxide", root, variables)
+        externs.append(f"--extern=irr_{crate}={library}")
+    variables |= {
+        "CUDA_OXIDE_PTX_DIR": str(made),
+        "CUDA_OXIDE_TARGET": f"sm_{arch}",
+        "CARGO_PKG_NAME": CRATE,
+        "CARGO_PKG_VERSION": "0.1.0",
+        "CARGO_CRATE_NAME": CRATE,
+        "CARGO_MANIFEST_DIR": str(root / "rust" / "oxide"),
+    }
+    if not contract:
+        variables["CUDA_OXIDE_NO_FMA"] = "1"
+    if nvvm_ir:
+        variables["CUDA_OXIDE_EMIT_NVVM_IR"] = "1"
+    output = f"--emit=link={made.parent / 'host.rlib'}"
+    arguments = [*common, *externs, *options, f"--crate-name={CRATE}", output, source]
+    try:
+        run_rustc(oxide.rustc, arguments, f"{source} under cuda-oxide for sm_{arch}", root, variables)
+    except IrrError as error:
+        if _UNKNOWN_TARGET.search(error.what):
+            raise ToolUnsupported(error.what) from None
+        raise
+    wanted = made / f"{CRATE}{'.ll' if nvvm_ir else '.ptx'}"
+    if not wanted.is_file():
+        raise IrrError(
+            f"{source}: cuda-oxide wrote no {wanted.suffix} for sm_{arch}", "CUDA_OXIDE_VERBOSE=1 makes it talk"
+        )
+    for path in made.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (f"{CRATE}.ptx", f"{CRATE}.ll"):
+            path.unlink()
 
 
 def emit(kernel: Kernel, arch: int, contract: bool, work: Path, root: Path = ROOT) -> Emitted:
     """PTX of one kernel of rust/oxide; arguments and errors as harness.build.cargo.emit."""
     oxide = find_oxide()
-    ptx = only_entry(_compile(oxide, kernel.source, arch, contract, work, root), kernel.entry)
+    ptx = only_entry(compile_crate(kernel.source, arch, contract, work, root)[".ptx"].decode(), kernel.entry)
     check_ptx(kernel, ptx, arch)
     return Emitted(
         ptx=ptx,

@@ -2,7 +2,7 @@
 
 use cuda_device::kernel;
 
-use crate::thread_index;
+use crate::{cuda_host, thread_index};
 
 /// # Safety
 /// See [`irr_fma::saxpy`].

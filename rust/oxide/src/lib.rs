@@ -13,6 +13,14 @@
 pub mod fma;
 mod target;
 
+/// `#[kernel]` implements a trait of cuda-oxide's host crate for every kernel, so that a Rust program can launch it.
+/// Nobody launches these from Rust; the trait alone spares building that crate and CUDA's bindings.
+pub mod cuda_host {
+    pub trait CudaKernel {
+        const PTX_NAME: &'static str;
+    }
+}
+
 use cuda_device::{kernel, thread};
 use irr_core::{Camera, Target, Volume};
 
