@@ -28,6 +28,8 @@ def pin(path: str) -> Any:
     return value
 
 
+WHEELS = ("requirements.in", "requirements.txt")
+
 # (file, pin, pattern): where the file names the pinned thing, group 1 must be the pin, each time and at least once.
 # A file counts once it is in git, so a row may come before its file.
 REPEATED: tuple[tuple[str, str, str], ...] = (
@@ -38,12 +40,21 @@ REPEATED: tuple[tuple[str, str, str], ...] = (
     ("irr", "python.minimum", r"Python (3\.\d+)(?:, 3\.\d+)+ or 3\.\d+"),
     ("irr", "python.maximum", r"Python 3\.\d+(?:, 3\.\d+)+ or (3\.\d+)"),
     ("pyproject.toml", "python.minimum", r'pythonVersion = "(.+)"'),
-    ("flake.lock", "nix.nixpkgs.rev", r'"repo": "nixpkgs",\s+"rev": "([0-9a-f]{40})"'),
-    ("flake.lock", "nix.rust-overlay.rev", r'"repo": "rust-overlay",\s+"rev": "([0-9a-f]{40})"'),
-    ("flake.lock", "nix.flake-utils.rev", r'"repo": "flake-utils",\s+"rev": "([0-9a-f]{40})"'),
-    ("Dockerfile", "image.base", r"(?m)^FROM (debian:[^\s@]+)"),
+    ("flake.nix", "nix.nixpkgs.rev", r'"github:NixOS/nixpkgs/([^"]+)"'),
+    ("flake.nix", "nix.rust-overlay.rev", r'"github:oxalica/rust-overlay/([^"]+)"'),
+    ("flake.lock", "nix.nixpkgs.rev", r'"repo": "nixpkgs",\s+"rev": "([^"]+)"'),
+    ("flake.lock", "nix.nixpkgs.narHash", r'"narHash": "([^"]+)",\s+"owner": "NixOS"'),
+    ("flake.lock", "nix.rust-overlay.rev", r'"repo": "rust-overlay",\s+"rev": "([^"]+)"'),
+    ("flake.lock", "nix.rust-overlay.narHash", r'"narHash": "([^"]+)",\s+"owner": "oxalica"'),
+    ("Dockerfile", "image.base", r"(?m)^ARG BASE=(\S+)"),
+    ("Dockerfile", "python.default", r"python(3\.\d+)"),
+    ("Dockerfile", "rust.debian", r"(?m)^ARG RUST_DEBIAN=(\S+)"),
+    ("Dockerfile", "oxide.rustup", r"(?m)^ARG RUSTUP=(\S+)"),
+    ("Dockerfile", "oxide.rustup_sha256", r"(?m)^ARG RUSTUP_SHA256=(\S+)"),
+    ("patches/series.toml", "oxide.revision", r'id = "cuda-oxide-695"[^\[]*\ncommit = "([^"]+)"'),
+    ("patches/series.toml", "oxide.parent", r'id = "cuda-oxide-695"[^\[]*\nparent = "([^"]+)"'),
     ("rust/oxide/Cargo.toml", "oxide.revision", r'cuda-oxide[^\n]*rev = "([0-9a-f]+)"'),
-    ("rust/oxide/rust-toolchain.toml", "oxide.toolchain", r'channel = "(.+)"'),
+    *[(name, f"wheels.{wheel}", rf"(?m)^{wheel}==([^\s;]+)") for name in WHEELS for wheel in pins()["wheels"]],
 )
 
 
@@ -56,12 +67,49 @@ def tracked(name: str) -> bool:
         return (ROOT / name).exists()
 
 
-@pytest.mark.parametrize(("name", "path", "pattern"), REPEATED, ids=[f"{row[0]}-{row[1]}" for row in REPEATED])
-def test_a_version_that_is_repeated_is_the_pinned_one(name, path, pattern):
+ROWS = pytest.mark.parametrize(
+    ("name", "path", "pattern"), REPEATED, ids=[f"{row[0]}-{row[1]}-{number}" for number, row in enumerate(REPEATED)]
+)
+
+
+def disagreement(name: str, path: str, pattern: str, text: str, pinned: str) -> str | None:
+    """What is wrong with a file that repeats a pin, naming both places; None if nothing is (13.5.37 is 13.5.*)."""
+    found = set(re.findall(pattern, text))
+    release = pinned.removesuffix("*")
+    right = {version for version in found if version == pinned or (release != pinned and version.startswith(release))}
+    return (
+        None if found and found == right else f"{name} says {sorted(found) or 'nothing'}, pins.toml {path} = {pinned}"
+    )
+
+
+def repeating(name: str) -> str:
     if not tracked(name):
         pytest.skip(f"{name} is not in git yet")
-    found = set(re.findall(pattern, (ROOT / name).read_text(encoding="utf-8")))
-    assert found == {pin(path)}, f"{name} says {sorted(found) or 'nothing'}, pins.toml {path} = {pin(path)}"
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@ROWS
+def test_a_version_that_is_repeated_is_the_pinned_one(name, path, pattern):
+    wrong = disagreement(name, path, pattern, repeating(name), pin(path))
+    assert wrong is None, wrong
+
+
+def altered(version: str) -> str:
+    """Another version of the same shape: its last letter or digit changed."""
+    at = max(position for position, sign in enumerate(version) if sign.isalnum())
+    return version[:at] + ("1" if version[at] != "1" else "2") + version[at + 1 :]
+
+
+@ROWS
+def test_changing_a_version_anywhere_is_said_with_both_places(name, path, pattern):
+    text, pinned = repeating(name), pin(path)
+    places = [match.span(1) for match in re.finditer(pattern, text)]
+    assert places
+    copies = [text[:start] + altered(pinned) + text[end:] for start, end in places]
+    told = [disagreement(name, path, pattern, copy, pinned) for copy in copies]
+    told.append(disagreement(name, path, pattern, text, altered(pinned)))
+    for words in told:
+        assert words is not None and name in words and f"pins.toml {path}" in words
 
 
 # --- the lock ---------------------------------------------------------------------------------------------------------
@@ -115,6 +163,7 @@ def test_the_toolkits_of_one_version_are_locked_at_one_version():
 
 def test_pythons_are_those_of_the_lock():
     assert (pin("python.minimum"), pin("python.maximum")) == (PYTHONS[0], PYTHONS[-1])
+    assert pin("python.default") in PYTHONS
 
 
 # --- pins.toml itself -------------------------------------------------------------------------------------------------
@@ -145,7 +194,7 @@ def test_reasons_stand_beside_unverified_values_only():
 
 
 def test_revisions_and_hashes_are_whole():
-    for name in ("nixpkgs", "rust-overlay", "flake-utils"):
+    for name in pins()["nix"]:
         assert re.fullmatch(r"[0-9a-f]{40}", pin(f"nix.{name}.rev"))
         assert re.fullmatch(r"sha256-[A-Za-z0-9+/]{43}=", pin(f"nix.{name}.narHash"))
     assert re.fullmatch(r"[0-9a-f]{40}", pin("oxide.revision"))
