@@ -76,6 +76,7 @@ def test_numpy_agrees() -> None:
     assert abi.differences(abi.numpy_layout()) == []
 
 
+@pytest.mark.smoke
 @needs_nvcc
 def test_cpp_agrees(tmp_path: Path) -> None:
     layout = abi.cubin_layout("C++", cpp_cubin(tmp_path))
@@ -91,6 +92,7 @@ def test_rust_agrees(name: str, tmp_path: Path) -> None:
     assert abi.differences(abi.cubin_layout("Rust", cubin)) == []
 
 
+@pytest.mark.smoke
 def test_triton_agrees() -> None:
     layout = abi.tuple_layout("Triton", triton_aot.Volume._fields)
     assert list(layout.fields) == list(abi.table_layout().fields)

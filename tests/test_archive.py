@@ -128,6 +128,7 @@ def test_an_archive_is_never_overwritten(archive: Path) -> None:
 # ------------------------------------------------------------------------------------------------------- N35 (c)
 
 
+@pytest.mark.smoke
 def test_sums_are_lf_relative_sorted_and_sha256sum_accepts_them(archive: Path) -> None:
     text = (archive / SUMS).read_bytes()
     paths = [line.split("  ")[1] for line in text.decode().splitlines()]

@@ -88,6 +88,7 @@ def test_small_pool_and_small_table() -> None:
     assert raw.voxels["weight"].sum() == BASE.samples - raw.dropped_points
 
 
+@pytest.mark.smoke
 def test_pool_and_table_exactly_full(language: str) -> None:
     """64 keys in 64 slots; the 65th finds no place and its look-up ends."""
     config = VolumeConfig(64, table=64)
@@ -216,6 +217,7 @@ def test_either_side_of_a_voxel_edge(language: str, voxel: float, x: float, want
 # --- the surface ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_sphere_surface_is_closed_and_in_place() -> None:
     """The paper's figures at base: 846,288 vertices, mean |r - R| 0.000015 m. Every edge is met once each way."""
     volume = fuse("cuda", BASE.scene(), BASE.config)

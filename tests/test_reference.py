@@ -408,6 +408,7 @@ def test_a_file_that_is_no_volume_is_refused_in_words(tmp_path: Path, how: str) 
 # --- scenes -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_scenes_are_the_formulas_in_float64_rounded_once() -> None:
     sphere_scene, plane_scene = CELLS["pts-20k"].scene(), CELLS["plane-320k"].scene()
     assert len(sphere_scene) == 100 * 200 and len(plane_scene) == 566 * 566

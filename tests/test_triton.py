@@ -354,6 +354,7 @@ def test_the_default_contracts_and_nothing_else_changes(work: Path) -> None:
     assert "enable_fp_fusion=True" in on.flags and "enable_fp_fusion=False" in off.flags
 
 
+@pytest.mark.smoke
 def test_two_builds_give_the_same_ptx_and_no_path(work: Path, tmp_path: Path) -> None:
     kernel = KERNELS["triton/allocate/while"]
     elsewhere = tmp_path / "another checkout"
