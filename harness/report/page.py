@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from harness.claims import statistics
 from harness.claims.registry import View
@@ -24,6 +25,8 @@ from harness.report.figures import Absent, Figure, draw_figures, files_of
 from harness.report.surface import plotly_source, read_surface
 from harness.report.tables import Column, Table, Value, as_csv, text
 
+MAX_PAGE = 8_000_000
+"""Bytes of a page; the surface's viewer, 4.8 MB of it, is left out of a larger one."""
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE = "report.html"
 PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas", "plotly")
@@ -184,13 +187,15 @@ def _shown(table: Table, path: str | None) -> dict[str, Any]:
 
 
 def _picture(item: Figure) -> dict[str, Any]:
-    match = re.search(rb'<svg [^>]*?width="([\d.]+)pt"', item.svg, re.S) or re.search(rb'width="([\d.]+)pt"', item.svg)
-    height = re.search(rb'height="([\d.]+)pt"', item.svg)
+    sides = [re.search(rb"\b" + side + rb'="([\d.]+)pt"', item.svg) for side in (b"width", b"height")]
+    width, height = (round(float(side[1]) * 4 / 3) if side is not None else None for side in sides)
+    drawing = " ".join(item.svg.decode().split("?>", 1)[-1].split())
     return {
         "figure": item,
-        "image": "data:image/svg+xml;base64," + base64.b64encode(item.svg).decode(),
-        "width": round(float(match[1]) * 4 / 3) if match else 800,
-        "height": round(float(height[1]) * 4 / 3) if height else 400,
+        # Percent-encoded, which for an SVG is a quarter shorter than base64.
+        "image": "data:image/svg+xml;charset=utf-8," + quote(drawing, safe=" ~()*!.'/:;=,@$+?-_"),
+        "width": width,
+        "height": height,
         "data": _shown(item.table, f"figures/{item.name}.csv"),
     }
 
@@ -322,6 +327,7 @@ def _context(
         "surface_problem": problem,
         "surface_json": None if surface is None else json.dumps(surface.trace(), separators=(",", ":")),
         "plotly": source,
+        "no_viewer": "plotly was not installed where this page was made",
         "style": _file("page.css"),
         "script": script,
         "script_hashes": [_source_hash(script)] + ([_source_hash(source)] if source is not None else []),
@@ -340,8 +346,20 @@ def make_pages(done: Derivation) -> dict[str, bytes]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    html = environment.get_template("report.html").render(_context(done.view, done.tables, done.verdicts, found))
-    return {**files_of(found), PAGE: (html.rstrip("\n") + "\n").encode("utf-8", "backslashreplace")}
+    template = environment.get_template("report.html")
+    context = _context(done.view, done.tables, done.verdicts, found)
+    page = _encoded(template.render(context))
+    if len(page) > MAX_PAGE and context["plotly"] is not None:
+        page = _encoded(template.render({**context, **_without_viewer(context, "it would make this page too large")}))
+    return {**files_of(found), PAGE: page}
+
+
+def _encoded(html: str) -> bytes:
+    return (html.rstrip("\n") + "\n").encode("utf-8", "backslashreplace")
+
+
+def _without_viewer(context: dict[str, Any], why: str) -> dict[str, Any]:
+    return {"plotly": None, "no_viewer": why, "script_hashes": context["script_hashes"][:1]}
 
 
 def report(root: Path) -> str:

@@ -34,8 +34,8 @@ class Surface:
     triangles: np.ndarray
 
     def trace(self) -> dict[str, Any]:
-        """The mesh as the viewer reads it: coordinates to a hundredth of a millimetre."""
-        x, y, z = (np.round(self.vertices[:, axis].astype(float), 5).tolist() for axis in range(3))
+        """The mesh as the viewer reads it: coordinates to a tenth of a millimetre."""
+        x, y, z = (np.round(self.vertices[:, axis].astype(float), 4).tolist() for axis in range(3))
         i, j, k = (self.triangles[:, corner].tolist() for corner in range(3))
         return {"x": x, "y": y, "z": z, "i": i, "j": j, "k": k}
 

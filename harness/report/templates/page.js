@@ -85,12 +85,15 @@
       lighting: { ambient: 0.45, diffuse: 0.8, specular: 0.15, roughness: 0.7 } };
     const settings = { responsive: true, displaylogo: false, displayModeBar: false, scrollZoom: true };
     Promise.resolve(window.Plotly.newPlot(viewer, [trace], layout(), settings)).then(
-      () => { start.hidden = true; viewer.focus(); viewer.dataset.ready = "yes"; },
+      () => { start.parentElement.hidden = true; viewer.focus(); viewer.dataset.ready = "yes"; },
       (error) => fail("The surface cannot be drawn: " + error.message));
   }, { once: true });
 
   viewer.addEventListener("keydown", (event) => {
-    const step = 0.12;
+    const step = 0.12, now = viewer.layout.scene.camera.eye;  // where the mouse has left it
+    eye.far = Math.hypot(now.x, now.y, now.z);
+    eye.phi = Math.acos(now.z / eye.far);
+    eye.theta = Math.atan2(now.y, now.x);
     if (event.key === "ArrowLeft") eye.theta -= step;
     else if (event.key === "ArrowRight") eye.theta += step;
     else if (event.key === "ArrowUp") eye.phi = Math.max(0.05, eye.phi - step);

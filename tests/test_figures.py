@@ -1,0 +1,235 @@
+"""Figures: the numbers beside them are the archive's, the same bytes again, and none without data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.archive.read import load
+from harness.archive.schema import TELEMETRY, Pass, csv_bytes
+from harness.claims.registry import View
+from harness.measure.fma import packed_difference
+from harness.report import figures
+from harness.report.answer import sentences, tally
+from harness.report.figures import Absent, Figure, Missing, difference_map, draw_figures, files_of
+from tests.synthetic import DEVICE, UUID, sample_rows, write_archive
+from tests.test_claims import CA, CU, LOST, TA, TABLE1, TU, cuda
+
+SECOND = "GPU-00000000-0000-0000-0000-000000000002"
+HOSTILE = '<script>alert("1")</script> $x^2$ & \u202e'
+FLOORS = {("cuda/floor/null", "base"): 1.5, ("cuda/floor/geometry", "base"): 8.0, ("cuda/floor/atomics", "base"): 100.0}
+
+
+def telemetry() -> bytes:
+    return csv_bytes(
+        TELEMETRY,
+        [
+            {
+                "pass": 0, "device_uuid": UUID, "t_s": i, "sm_clock_mhz": 1500 + i, "mem_clock_mhz": 2000,
+                "temperature_c": 40, "power_w": 300, "throttle": int(i == 3), "utilisation": 90, "memory_used_mib": 1,
+            }
+            for i in range(8)
+        ],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> View:
+    """Two devices, a lossy bounded probe, floors, telemetry, and a difference map of three pixels."""
+    times = {**TABLE1, **cuda(concurrent=0.5), **FLOORS, (CA, "lf-hi"): 40.0, (TA, "lf-hi"): 500.0}
+    rows = sample_rows(times, loss={(TA, "lf-hi"): LOST}, passes=2, rounds=4)
+    rows += [
+        row | {"pass": row["pass"] + 2}
+        for row in sample_rows(times, loss={(TA, "lf-hi"): LOST}, passes=2, rounds=4, seed=3, uuid=SECOND)
+    ]
+    passes = [
+        Pass(
+            number=n, device_uuid=UUID if n < 2 else SECOND, device_name=HOSTILE, arch=90,
+            started_utc="2026-01-02T03:04:05Z", complete=True,
+        )
+        for n in range(4)
+    ]  # fmt: skip
+    a, b = (np.zeros((128, 128), np.int32) for _ in range(2))
+    b[3, 5], b[3, 6], b[100, 90] = 7, -2, 300
+    root = write_archive(
+        tmp_path_factory.mktemp("figures") / "run", samples=rows, passes=passes,
+        evidence={"fma.difference": packed_difference("nvcc", "oxide", {"nvcc": a, "oxide": b})},
+        files={"telemetry.csv": telemetry()},
+    )  # fmt: skip
+    return View(load(root))
+
+
+@pytest.fixture(scope="module")
+def drawn(view: View) -> dict[str, Figure | Absent]:
+    return {item.name: item for item in draw_figures(view)}
+
+
+def figure(drawn: dict[str, Figure | Absent], name: str) -> Figure:
+    found = drawn[name]
+    assert isinstance(found, Figure), found
+    return found
+
+
+def test_every_figure_is_there_or_says_why_not(drawn: dict[str, Figure | Absent]) -> None:
+    absent = {name: item.why for name, item in drawn.items() if isinstance(item, Absent)}
+    assert set(absent) == {"counters", "fma-pairs", "fma-time"}
+    assert all(len(why) > 20 for why in absent.values())
+    assert len(drawn) >= 12
+
+
+def test_nothing_is_drawn_without_data_and_each_reason_is_said(tmp_path: Path) -> None:
+    empty = draw_figures(View(load(write_archive(tmp_path / "a", cells=["base"]))))
+    assert all(isinstance(item, Absent) and item.why for item in empty)
+    assert files_of(empty) == {}
+
+
+def test_the_rows_beside_a_figure_are_the_archives(view: View, drawn: dict[str, Figure | Absent]) -> None:
+    rows = figure(drawn, "ratio-allocate").table.rows
+    row = next(r for r in rows if (r["cell"], r["kernel"], r["regime"]) == ("base", TA, "serial, fresh table"))
+    compared = view.compare(TA, CA, "base")
+    assert compared is not None
+    assert (row["ratio"], row["low"], row["high"]) == (compared.us.median, compared.us.low, compared.us.high)
+    assert row["paper"] == 17.9 and row["different"] == "slower"
+    assert not any(r["cell"] == "lf-hi" and r["kernel"] == TA for r in rows), "a lossy sample is in no ratio"
+    floor = next(r for r in figure(drawn, "floor").table.rows if r["stage"] == "update" and r["kernel"] == CU)
+    assert floor["ratio"] == pytest.approx(view.median_us(CU, "base") / 100, rel=0.01)  # type: ignore[operator]
+
+
+def test_an_answer_is_computed_from_the_rows(drawn: dict[str, Figure | Absent]) -> None:
+    loss = figure(drawn, "loss")
+    assert f"at most {LOST['lost_blocks']} of 1160 blocks" in loss.answer and "from load 0.283 on" in loss.answer
+    reference = figure(drawn, "reference")
+    serial = [float(r["serial"]) for r in reference.table.rows]  # type: ignore[arg-type]
+    derived = [float(r["reference"]) for r in reference.table.rows]  # type: ignore[arg-type]
+    assert derived == pytest.approx([2 * value for value in serial], rel=0.02)
+    for value in (min(serial), max(derived)):
+        assert figures.n(value) in reference.answer
+    assert "not the paper's host loop" in reference.answer
+
+
+def test_devices_stand_side_by_side(drawn: dict[str, Figure | Absent]) -> None:
+    row = figure(drawn, "devices").table.rows[0]
+    assert isinstance(row["device0"], float) and isinstance(row["device1"], float)
+    assert row["apart"] == pytest.approx(max(row["device0"], row["device1"]) / min(row["device0"], row["device1"]) - 1)
+
+
+def test_throttled_readings_are_counted(drawn: dict[str, Figure | Absent]) -> None:
+    [row] = figure(drawn, "machine").table.rows
+    assert (row["sm_clock_mhz_low"], row["sm_clock_mhz_high"], row["throttled"]) == (1500, 1507, 1)
+
+
+def test_svg_is_xml_without_script_and_pdf_is_pdf(drawn: dict[str, Figure | Absent]) -> None:
+    for item in drawn.values():
+        if isinstance(item, Figure):
+            tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(item.svg).iter()}
+            assert "script" not in tags and "path" in tags, item.name
+            assert item.pdf.startswith(b"%PDF-") and b"/CreationDate" not in item.pdf
+            assert len(item.svg) < 500_000, item.name
+
+
+AGAIN = """
+import hashlib, json, locale, sys
+from pathlib import Path
+locale.setlocale(locale.LC_ALL, "")
+from harness.archive.read import load
+from harness.claims.registry import View
+from harness.report.figures import draw_figures, files_of
+files = files_of(draw_figures(View(load(Path(sys.argv[1])))))
+print(json.dumps({name: hashlib.sha256(data).hexdigest() for name, data in files.items()}))
+"""
+
+
+def test_the_same_bytes_in_another_process_whatever_the_user_has_set(
+    view: View, drawn: dict[str, Figure | Absent], tmp_path: Path
+) -> None:
+    (tmp_path / "matplotlibrc").write_text("font.size: 20\nlines.linewidth: 9\naxes.prop_cycle: cycler('color', 'r')\n")
+    environment = {
+        **os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "MATPLOTLIBRC": str(tmp_path / "matplotlibrc"),
+        "PYTHONHASHSEED": "5", "TZ": "Asia/Kathmandu", "LC_ALL": "C",
+    }  # fmt: skip
+    words = [sys.executable, "-c", AGAIN, str(view.archive.root)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    here = files_of(list(drawn.values()))
+    assert json.loads(done.stdout) == {name: hashlib.sha256(data).hexdigest() for name, data in here.items()}
+
+
+def test_each_series_of_a_language_has_a_marker_of_its_own() -> None:
+    """A grey print tells series apart by shape."""
+    kernels = [CA, "rust-oxide/allocate/plain", "rust-nvptx/allocate/plain", TA, "triton/allocate/while"]
+    assert len({figures.style(kernel)[1] for kernel in kernels}) == len(kernels)
+    assert len({figures.style(kernel)[0] for kernel in kernels}) == len(kernels)
+
+
+# ------------------------------------------------------------------------------------------------- difference map
+
+
+def test_the_difference_map_is_the_images(view: View, drawn: dict[str, Figure | Absent]) -> None:
+    found = difference_map(view)
+    assert (found.a, found.b, found.size) == ("nvcc", "oxide", 128)
+    assert list(zip(found.rows, found.columns, found.change, strict=True)) == [(3, 5, 7), (3, 6, -2), (100, 90, 300)]
+    assert "3 of 16,384 pixels" in figure(drawn, "fma-map").answer
+    assert "at most 300 iterations" in figure(drawn, "fma-map").answer
+
+
+def packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": "a", "b": "b", "size": 64, "pixels": "no base64!"},
+        {"a": "a", "b": "b", "size": 64, "pixels": base64.b64encode(b"no zlib").decode()},
+        {"a": "a", "b": "b", "size": 64, "pixels": packed(b"12345")},
+        {"a": "a", "b": "b", "size": 64, "pixels": packed(np.array([64, 0, 1], "<u2").tobytes())},
+        {"a": "a", "b": "b", "size": 10**9, "pixels": packed(b"")},
+        {"a": "a", "b": "b", "size": 64, "pixels": packed(bytes(6 * figures.MAX_PIXELS + 6))},
+        {"a": "a", "b": "b", "pixels": ""},
+    ],
+    ids=["base64", "zlib", "length", "outside", "size", "bomb", "missing"],
+)
+def test_a_difference_map_of_another_form_is_refused(tmp_path: Path, value: dict[str, object]) -> None:
+    found = View(load(write_archive(tmp_path / "a", cells=["base"], evidence={"fma.difference": value})))
+    with pytest.raises(Missing):
+        difference_map(found)
+
+
+# ------------------------------------------------------------------------------------------------- sentences
+
+
+def test_sentences_have_the_archives_numbers_and_the_papers(view: View) -> None:
+    found = dict(sentences(view))
+    assert set(found) >= {"Rust", "Triton, bounded probe", "Launch", "Loss"}
+    assert (
+        "the paper: 11.2 to 31.7" in found["Triton, bounded probe"] and "all slower" in found["Triton, bounded probe"]
+    )
+    assert TU in found["Triton, bounded probe"]
+    assert "from load 0.283 on" in found["Loss"]
+
+
+def test_a_sentence_turns_with_its_samples(tmp_path: Path) -> None:
+    fast = {**TABLE1, **{(TA, cell): 0.5 * us for (kernel, cell), us in TABLE1.items() if kernel == CA}}
+    found = dict(sentences(View(load(write_archive(tmp_path / "a", samples=sample_rows(fast))))))
+    assert "0.50 times CUDA C++'s time in allocate" in found["Triton, bounded probe"]
+    assert "all faster" in found["Triton, bounded probe"]
+
+
+def test_one_pass_decides_nothing(tmp_path: Path) -> None:
+    root = write_archive(tmp_path / "a", samples=sample_rows(TABLE1, passes=1))
+    found = dict(sentences(View(load(root))))
+    assert "nothing is told apart from noise" in found["Triton, bounded probe"]
+    assert DEVICE in load(root).device_names
+
+
+def test_the_tally_counts_every_claim() -> None:
+    assert tally(["reproduced", "refuted", "refuted"]) == "Of 3 claims 1 holds here, 2 do not hold."
