@@ -98,6 +98,11 @@ def cache_root(environ: Mapping[str, str] | None = None) -> Path:
         ) from error
 
 
+def scratch(folder: Path) -> Path:
+    """The folder if files can be made in it, else one of its name in this uid's cache: an image is read-only."""
+    return folder if _usable_folder(folder) else cache_root() / folder.name
+
+
 def prepare_environment(environ: MutableMapping[str, str] | None = None) -> None:
     """Point every tool's cache to a writable place of this uid. What the user has set is kept; "" counts as not set."""
     environ = os.environ if environ is None else environ

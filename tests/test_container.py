@@ -18,7 +18,7 @@ import pytest
 from harness import image
 from harness.build.kernels import ARCHITECTURES, KERNELS
 from harness.build.toolchain import wheel_root
-from harness.environment import ROOT, pins
+from harness.environment import ROOT, pins, scratch
 
 DOCKERFILE = (ROOT / "Dockerfile") if (ROOT / "Dockerfile").exists() else None
 FLAKE = ROOT / "flake.nix"
@@ -410,3 +410,21 @@ def test_without_podman_and_without_apt_it_says_what_to_install(monkeypatch):
     with pytest.raises(image.IrrError, match=r"podman .*\(not root\)") as error:
         image.ensure_programs()
     assert "apt-get install" in str(error.value) and "docker build" in str(error.value)
+
+
+# --- a tree that nobody may write -------------------------------------------------------------------------------------
+
+
+def test_work_goes_to_this_uids_cache_where_the_tree_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "file").touch()
+    assert scratch(tmp_path / "made" / "work") == tmp_path / "made" / "work"
+    assert scratch(tmp_path / "file" / "work") == tmp_path / "cache" / "irr" / "work"
+
+
+def test_a_build_in_a_tree_that_cannot_be_written_is_refused_in_words(tmp_path):
+    from harness.build.build import build_all
+
+    (tmp_path / "file").touch()
+    with pytest.raises(image.IrrError, match=rf"cannot be written by uid {os.getuid()}"):
+        build_all([90], "cuda", build=tmp_path / "file" / "build", quiet=True)

@@ -15,6 +15,7 @@ import fcntl
 import importlib
 import importlib.metadata
 import json
+import os
 import re
 import sys
 import time
@@ -437,8 +438,15 @@ def build_all(
 @contextmanager
 def _alone(build: Path, quiet: bool) -> Iterator[None]:
     """One build of a folder at a time: the second finds what the first made."""
-    build.mkdir(parents=True, exist_ok=True)
-    with (build / ".lock").open("w") as stream:
+    try:
+        build.mkdir(parents=True, exist_ok=True)
+        stream = (build / ".lock").open("w")
+    except OSError as error:
+        raise IrrError(
+            f"{build} cannot be written by uid {os.getuid()} ({error.strerror})",
+            "in the image the kernels are built in and nothing is to be built; else make the folder writable",
+        ) from error
+    with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

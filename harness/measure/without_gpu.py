@@ -16,7 +16,7 @@ import msgspec
 from harness.archive.schema import Note, gate_record
 from harness.archive.verify import check_raw
 from harness.archive.write import SUMS
-from harness.environment import RESULTS
+from harness.environment import RESULTS, scratch
 from harness.errors import IrrError
 from harness.gates.faults import evidence as planted_evidence
 from harness.gates.result import GateResult
@@ -130,7 +130,7 @@ def language() -> tuple[list[dict[str, Any]], str | None]:
     found = [row for cell in select_cells(TILE_CELLS) for row in tile_evidence(cell.name, cell.scene(), cell.config)]
     say("Triton: compiling the bounded probe at 8, 16 and 32 (half a minute of CPU)")
     try:
-        return found + triton_facts.gather(BUILD / "work"), None
+        return found + triton_facts.gather(scratch(BUILD / "work")), None
     except IrrError as error:
         say(f"Triton: not asked: {error.what}")
         return found, error.what
