@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -234,6 +234,19 @@ class GpuVolume:
             for array in self.voxels:
                 _memset(array, 0, size, stream)
 
+    def set_voxels(self, voxels: Mapping[str, np.ndarray], layout: str = "arrays") -> None:
+        """Write the sums (m, 512) f32 of the first m blocks, as `raw` reads them; the others stay as they are."""
+        blocks = len(voxels[VOXEL_FIELDS[0]])
+        self.stream.synchronize()  # a reset may still be under way, and our streams do not wait for the default one
+        if layout == "packed":
+            four = np.stack([voxels[name] for name in VOXEL_FIELDS[:4]], axis=-1)
+            self.voxels.reshape(-1)[: four.size].set(np.ascontiguousarray(four).reshape(-1))
+            self.voxels[4, :blocks].set(np.ascontiguousarray(voxels[VOXEL_FIELDS[4]]))
+        else:
+            for i, name in enumerate(VOXEL_FIELDS):
+                self.voxels[i, :blocks].set(np.ascontiguousarray(voxels[name]))
+        runtime.deviceSynchronize()
+
     def read_counters(self) -> np.void:
         """count, failed_inserts, dropped_points."""
         self.stream.synchronize()
@@ -448,24 +461,46 @@ def _end_broken_capture(stream: cp.cuda.Stream) -> None:
 # -------------------------------------------------------------------------------------------------------------- cell
 
 
-def fitting_batch(config: VolumeConfig, wanted: int, free: int, scene_bytes: int) -> int:
-    """Volumes of a batch that fit into `free` bytes next to the scene, the snapshot and the offsets; 0 if not even one.
+def fitting_batch(config: VolumeConfig, wanted: int, free: int, scene_bytes: int, snapshots: int = 1) -> int:
+    """Volumes of a batch that fit into `free` bytes beside the scene, the snapshots and the offsets; 0 if not even one.
 
-    Each volume comes with its own copy of the points (flushed regime); the snapshot is one more table.
+    Each volume comes with its own copy of the points (flushed regime); a snapshot is one more table (a warm cell has
+    two).
     """
     snapshot = config.slots * ENTRY_DTYPE.itemsize + 12 * config.capacity
-    fixed = snapshot + 8 * scene_bytes  # recorded offsets: 72 bytes a point against 15, before and after compaction
+    fixed = (
+        snapshots * snapshot + 8 * scene_bytes
+    )  # recorded offsets: 72 bytes a point against 15, before and after compaction
     room = int(free * MEMORY_SHARE) - fixed
     return max(0, min(wanted, room // (volume_bytes(config) + scene_bytes)))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table as it was built, to be given to every volume of a batch by a copy.
+
+    Attributes:
+        blocks: built. counters: of the whole batch, with that count and no losses.
+    """
+
+    blocks: int
+    table: cp.ndarray
+    coords: cp.ndarray
+    counters: cp.ndarray
 
 
 @dataclass
 class GpuCell:
     """A cell on the device: its scene, a batch of volumes, and the table that cuda/allocate/plain builds.
 
+    Frames fused before are fused once, by the builder and the updater, whatever arm is then timed: `fresh` is the table
+    that they leave behind, empty where there are none. Their voxels are given back for gates only, since no time
+    depends on a voxel's value while the cap is off.
+
     Args:
         builder: cuda/allocate/plain. recorder: the recorder of the atomics floor, or None.
         size: volumes of the batch.
+        earlier: frames fused before, oldest first. updater: cuda/update/plain, needed where there are any.
     """
 
     gpu: Gpu
@@ -474,6 +509,8 @@ class GpuCell:
     builder: LoadedKernel
     size: int
     recorder: LoadedKernel | None = None
+    earlier: Sequence[Scene] = ()
+    updater: LoadedKernel | None = None
     _resets: dict[tuple[str, str], cp.cuda.Graph] = field(default_factory=dict)
     _copies: list[Inputs] = field(default_factory=list)
     _offsets: cp.ndarray | None = None
@@ -495,37 +532,57 @@ class GpuCell:
         self._build()
 
     def _build(self) -> None:
-        """Fill volume 0 and keep its table, so that every volume can be given a built one by a copy."""
+        """Fill volume 0 and keep its tables, so that every volume can be given a built one by a copy."""
         first = self.volumes[0]
+        self.warm: Snapshot | None = None
+        self.warm_voxels: dict[str, np.ndarray] = {}
+        if self.earlier:
+            if self.updater is None:
+                raise IrrError("frames fused before need cuda/update/plain", "./irr build makes it")
+            for scene in self.earlier:
+                inputs = Inputs.of(scene)
+                self.builder.launch(first, inputs)
+                self.updater.launch(first, inputs)
+            self.warm = self._keep(first)
+            self.warm_voxels = first.raw().voxels
         self.builder.launch(first, self.inputs)
-        self.built = int(first.read_counters()["count"])
+        self.filled = self._keep(first)
+        self.built = self.filled.blocks
+
+    def _keep(self, volume: GpuVolume) -> Snapshot:
         stream = self.gpu.stream
-        self.built_table = _bytes(first.table.nbytes)
-        self.built_coords = cp.ndarray(first.coords.shape, np.int32)
-        _copy(self.built_table, first.table, stream)
-        _copy(self.built_coords, first.coords, stream)
+        blocks = int(volume.read_counters()["count"])
+        table, coords = _bytes(volume.table.nbytes), cp.ndarray(volume.coords.shape, np.int32)
+        _copy(table, volume.table, stream)
+        _copy(coords, volume.coords, stream)
         counters = np.zeros(self.size, COUNTERS_DTYPE)
-        counters["count"] = self.built
-        self.built_counters = upload(np.frombuffer(counters.tobytes(), np.uint8))
+        counters["count"] = blocks
         stream.synchronize()
+        return Snapshot(blocks, table, coords, upload(np.frombuffer(counters.tobytes(), np.uint8)))
+
+    def _give(self, kept: Snapshot) -> None:
+        """Enqueue a kept table into every volume."""
+        stream = self.gpu.stream
+        _copy(self.counters, kept.counters, stream)
+        for volume in self.volumes:
+            _copy(volume.table, kept.table, stream)
+            _copy(volume.coords, kept.coords, stream)
 
     def _restore(self, kind: str, layout: str) -> None:
         """Enqueue the start state: `fresh`, `filled`, and with voxels zero `update` (filled), `integrate` (fresh)."""
         stream = self.gpu.stream
         _memset(self.before, 0, stream=stream)
         _memset(self.after, 0, stream=stream)
-        if kind in ("fresh", "integrate"):
+        if kind in ("filled", "update"):
+            self._give(self.filled)
+        elif self.warm is not None:
+            self._give(self.warm)
+        else:
             _memset(self.counters, 0, stream=stream)
             for volume in self.volumes:
                 _memset(volume.table, 0xFF, stream=stream)
-                if kind == "integrate":
-                    volume.clear_voxels(self.built, layout, stream)
-            return
-        _copy(self.counters, self.built_counters, stream)
-        for volume in self.volumes:
-            _copy(volume.table, self.built_table, stream)
-            _copy(volume.coords, self.built_coords, stream)
-            if kind == "update":
+        if kind in ("update", "integrate"):
+            for volume in self.volumes:
                 volume.clear_voxels(self.built, layout, stream)
 
     def reset(self, kind: str, layout: str = "arrays") -> cp.cuda.Graph:
@@ -590,6 +647,8 @@ class GpuCell:
             self.reset("fresh").launch(stream)
             allocate.launch(volume, self.inputs, stream)
             volume.clear_voxels(None, layout, stream)
+        if self.warm_voxels:
+            volume.set_voxels(self.warm_voxels, layout)
         if update is not None:
             update.launch(volume, self.inputs, stream)
         stream.synchronize()

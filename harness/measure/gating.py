@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from harness.gates.run import gate_arm
 from harness.measure.plan import TWIN, row_of
 from harness.workload.cells import Cell
 from harness.workload.fused import Fused, RawVolume
-from harness.workload.reference import Reference, evaluate
+from harness.workload.reference import Reference, evaluate_frames
 
 ALLOCATE, UPDATE = "cuda/allocate/plain", "cuda/update/plain"
 """What completes a kernel that has no arm of its own."""
@@ -164,16 +165,16 @@ def record_json(record: Any) -> dict[str, Any]:
 
 
 def reference_name(cell: Cell) -> str:
-    """File name of a cell's exact evaluation: cells of one scene and voxel share it."""
-    words = [cell.kind, *(f"{key}-{value}" for key, value in cell.arguments), f"h-{cell.config.voxel}"]
-    return "_".join(words) + ".npz"
+    """File name of a cell's exact evaluation: cells of the same frames and voxel share it."""
+    words = repr((cell.kind, cell.arguments, cell.warm, cell.config.voxel))
+    return f"{cell.kind}-{hashlib.sha256(words.encode()).hexdigest()[:16]}.npz"
 
 
 def write_reference(cell: Cell, folder: Path) -> Path:
-    """Evaluate a cell's scene exactly, once for every worker of a run; whole or not at all."""
+    """Evaluate a cell's frames exactly, once for every worker of a run; whole or not at all."""
     path = folder / reference_name(cell)
     if not path.exists():
-        reference = evaluate(cell.scene(), cell.config)
+        reference = evaluate_frames([*cell.before(), cell.scene()], cell.config)
         values: dict[str, Any] = {f.name: np.asarray(getattr(reference, f.name)) for f in dataclasses.fields(reference)}
         part = path.with_name(path.name + ".part")
         with part.open("wb") as stream:

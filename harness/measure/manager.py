@@ -85,6 +85,7 @@ class Request(msgspec.Struct, kw_only=True):
         sanitized, counted: kernels for compute-sanitizer before the passes and for Nsight Compute after them.
         counted_cells: where they are counted.
         device_facts: what NVML said of the devices, for a run without passes.
+        trajectories: cells that data/cells.toml does not have, counts included.
         extra_gates, evidence: what was found before the passes (the host's gates, the contraction study).
     """
 
@@ -110,6 +111,7 @@ class Request(msgspec.Struct, kw_only=True):
     sanitized: list[str] = []
     counted: list[str] = []
     counted_cells: list[str] = []
+    trajectories: dict[str, Cell] = {}
     extra_gates: list[dict[str, Any]] = []
     evidence: list[dict[str, Any]] = []
     hold_ns: int | None = None
@@ -411,6 +413,7 @@ class Manager:
             banned=sorted(self.banned),
             gates=request.gates,
             controls=result.controls,
+            trajectories=request.trajectories,
             hold_ns=request.hold_ns,
             deadlines=request.deadlines,
             options={**request.options, "arms_kernels": sorted({entry.kernel for entry in request.plan})},

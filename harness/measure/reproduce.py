@@ -27,8 +27,9 @@ from harness.measure.inventory import Built, built_architectures, deviations, ta
 from harness.measure.manager import Manager, Request, empty_run, read_request
 from harness.measure.tools import COUNTED_CELLS
 from harness.measure.worker import utc_now
-from harness.workload.cells import Cell, load_cells, select_cells
+from harness.workload.cells import Cell, load_cells, match_cells, select_cells
 from harness.workload.programs import Program, load_programs
+from harness.workload.trajectories import NeedsData, all_cells, frame_evidence
 
 BUILD = ROOT / "build"
 
@@ -220,9 +221,56 @@ def chosen_rows(arms: str | None) -> list[Kernel]:
     ]
 
 
-def chosen_cells(cells: str | None, quick: bool) -> list[Cell]:
-    chosen = select_cells(cells) if cells else list(load_cells().values())
-    return planning.quick_cells(chosen) if quick else chosen
+@dataclass(frozen=True)
+class Chosen:
+    """Cells to run.
+
+    Attributes:
+        trajectories: those that data/cells.toml does not have. missing: those whose frames are not here.
+    """
+
+    cells: list[Cell]
+    trajectories: dict[str, Cell]
+    missing: list[Skipped]
+
+    @property
+    def study(self) -> str:
+        return "real" if self.trajectories else "matrix"
+
+
+def check_cells(cells: str | None, quick: bool) -> None:
+    """Whether --cells names anything, before the work of counting blocks.
+
+    Raises:
+        UsageError: nothing matches.
+    """
+    if cells is None or quick:
+        chosen_cells(cells, quick)
+    else:
+        match_cells(cells, all_cells())
+
+
+def chosen_cells(cells: str | None, quick: bool) -> Chosen:
+    """The cells of the matrix, or those that --cells names, trajectories among them.
+
+    Raises:
+        UsageError: nothing matches. IrrError: no cell is left, since no frames are here; or damaged or changed frames.
+    """
+    if cells is None or quick:
+        chosen = select_cells(cells) if cells else list(load_cells().values())
+        return Chosen(planning.quick_cells(chosen) if quick else chosen, {}, [])
+    every, missing = all_cells(), []
+    found: dict[str, Cell] = {}
+    for name in match_cells(cells, every):
+        if name in every.recipes:
+            say(f"counting {name}")
+        try:
+            found[name] = every[name]
+        except NeedsData as error:
+            missing.append(Skipped(kernel="*", cell=name, status="needs-data", why=error.what))
+    if not found:
+        raise IrrError(missing[0].why, "irr data says where frames come from")
+    return Chosen(list(found.values()), {k: v for k, v in found.items() if k in every.recipes}, missing)
 
 
 def gpu_request(
@@ -276,8 +324,16 @@ def gpu_request(
     for entry in skipped:
         refusals.append(Note(what=f"{entry.kernel} is {entry.status}", why=entry.why))
     present = [row for row in rows if row.name in there]
-    rules = rules or (planning.QUICK if quick else planning.MATRIX)
-    plan = plan_of(there) if plan_of else planning.make_plan(chosen_cells(cells, quick), present, rules)
+    if plan_of:
+        chosen, plan = None, plan_of(there)
+    else:
+        chosen = chosen_cells(cells, quick)
+        study = chosen.study
+        # Frames cost seconds of gates each, and their question is the ratio: serial, from fresh and filled tables.
+        rules = rules or (planning.QUICK if quick or study == "real" else planning.MATRIX)
+        plan = planning.make_plan(chosen.cells, present, rules)
+        skipped += chosen.missing
+        more["evidence"] = [*more.get("evidence", []), *frame_evidence(chosen.trajectories.values())]
     if any(note.what == NO_JIT for note in refusals):
         plan = [entry for entry in plan if entry.load == "aot"]
     whole = study == "matrix" and not quick
@@ -306,6 +362,7 @@ def gpu_request(
         arch=arch,
         manifests=sorted(str(entry.cubin.with_suffix(".json")) for entry in there.values()),
         device_facts=used,
+        trajectories=chosen.trajectories if chosen else {},
         **{"rounds": planning.QUICK_ROUNDS if quick else planning.ROUNDS, "batch": planning.BATCH, **more},
     )
 
@@ -364,14 +421,16 @@ def host_request(
     ]
     able, unable = _host_languages(rows)
     skipped += unable
-    chosen = select_cells(cells) if cells else [load_cells()[name] for name in HOST_CELLS]
+    chosen = chosen_cells(cells or ",".join(HOST_CELLS), False)
+    skipped += chosen.missing
     commit, dirty = probe.commit()
     settings: dict[str, Any] = {"rounds": HOST_ROUNDS, "batch": HOST_BATCH, "seed": planning.SEED, **more}
     return Request(
         study="host",
         station="host",
         devices=["host"],
-        plan=planning.make_plan(chosen, able, planning.HOST),
+        plan=planning.make_plan(chosen.cells, able, planning.HOST),
+        trajectories=chosen.trajectories,
         passes=passes or 1,
         build=str(BUILD),
         command=list(command),
@@ -434,7 +493,7 @@ def reproduce(
     """
     if passes is not None and passes < 1:
         raise UsageError(f"--passes {passes}: at least 1")
-    chosen_cells(cells, quick)
+    check_cells(cells, quick)
     chosen_rows(arms)
     check_writable(out if out is not None else RESULTS)  # before anything else; a wrong folder must cost seconds
     found = find_devices(devices, allow_shared)
@@ -462,13 +521,13 @@ def reproduce(
         return start(request, archive_path(out, name))
 
 
-def every_cell() -> dict[str, Cell | Program]:
-    return {**load_cells(), **load_programs()}
+def every_cell(request: Request) -> dict[str, Cell | Program]:
+    return {**load_cells(), **load_programs(), **request.trajectories}
 
 
 def start(request: Request, path: Path) -> Path:
     """Run a request into a new archive."""
-    cells = every_cell()
+    cells = every_cell(request)
     if not request.plan and not request.counted:
         raise IrrError("nothing is left to run", "see the kernels that are missing: ./irr build, or other --arms")
     writer = ArchiveWriter.create(path, empty_run(request, cells))
@@ -502,7 +561,7 @@ def resume(archive: Path) -> Path:
         names = {planning.file_name(entry.kernel).split("@")[0].removesuffix("/fma") for entry in request.plan}
         rows = [row for row in select_kernels(None) if row.name in names]
         take_inventory(Path(request.build), request.arch, rows, allow_missing=True)
-    return _run(Manager(writer, request, every_cell(), say), archive)
+    return _run(Manager(writer, request, every_cell(request), say), archive)
 
 
 class locked_clocks:

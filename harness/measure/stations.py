@@ -173,7 +173,8 @@ class GpuRig:
         self.station = station
         scene = cell.scene()
         free = station.gpu.free_bytes()
-        fits = gpu.fitting_batch(cell.config, size, free, scene.points.nbytes + scene.colors.nbytes)
+        snapshots = 2 if cell.warm else 1
+        fits = gpu.fitting_batch(cell.config, size, free, scene.points.nbytes + scene.colors.nbytes, snapshots)
         if fits < 1:
             raise IrrError(f"{cell.name} does not fit: {free / 2**20:.0f} MiB of device memory are free")
         self.reduced = None
@@ -181,7 +182,14 @@ class GpuRig:
             self.reduced = f"{fits} of {size} volumes fit into {free / 2**20:.0f} MiB of free device memory"
         kernels = station.kernels
         self.cell = gpu.GpuCell(
-            station.gpu, cell.config, scene, kernels["cuda/allocate/plain"], fits, kernels["cuda/floor/record"]
+            station.gpu,
+            cell.config,
+            scene,
+            kernels["cuda/allocate/plain"],
+            fits,
+            kernels["cuda/floor/record"],
+            cell.before(),
+            kernels["cuda/update/plain"],
         )
         self.size = fits
 
@@ -292,13 +300,18 @@ class HostRig:
         self.config, self.scene, self.size = cell.config, cell.scene(), size
         self.volumes = [HostVolume(cell.config, threads=threads) for _ in range(size)]
         first = self.volumes[0]
+        for scene in cell.before():
+            first.launch("cuda/allocate/plain", scene)
+            first.launch("cuda/update/plain", scene)
+        self.warm = (first.table.copy(), first.coords.copy(), first.count)
+        self.warm_voxels = first.voxels[:, : first.count].copy()
         first.launch("cuda/allocate/plain", self.scene)
         self.built = (first.table.copy(), first.coords.copy(), first.count)
 
-    def restore(self, volume: Any) -> None:
-        """Give a volume the built table, and voxels of 0."""
+    def restore(self, volume: Any, kept: tuple[Any, Any, int]) -> None:
+        """Give a volume a kept table, the built one or that of the frames before, and voxels of 0."""
         volume.clear_table()
-        table, coords, count = self.built
+        table, coords, count = kept
         volume.table[:] = table
         volume.coords[:] = coords
         volume.counters["count"][0] = count
@@ -312,7 +325,8 @@ class HostRig:
 
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome:
         volume = self.volumes[0]
-        volume.clear_table()
+        self.restore(volume, self.warm)
+        volume.voxels[:, : volume.count] = self.warm_voxels
         for label in dict.fromkeys((allocate, update)):  # one kernel may do both
             volume.launch(file_name(label), self.scene)
         return Outcome(volume.fused(arm), volume.raw(), volume.extract()[0] if extract else None)
@@ -332,10 +346,7 @@ class HostBatch:
 
     def reset(self) -> None:
         for volume in self.rig.volumes:
-            if self.kernel.stage == "update":
-                self.rig.restore(volume)
-            else:
-                volume.clear_table()
+            self.rig.restore(volume, self.rig.built if self.kernel.stage == "update" else self.rig.warm)
 
     def flush(self) -> None:
         pass

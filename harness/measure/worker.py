@@ -61,6 +61,7 @@ class Orders(msgspec.Struct, kw_only=True):
         banned: [cell, kernel] that hung or broke the device.
         gates: whether to judge before and after; variants of a cell are never judged.
         controls: take the controls' findings after the cells.
+        trajectories: cells that data/cells.toml does not have, with the counts that the manager's oracle found.
         parent: process id of the manager; the worker ends with it.
     """
 
@@ -81,6 +82,7 @@ class Orders(msgspec.Struct, kw_only=True):
     banned: list[tuple[str, str]] = []
     gates: bool = True
     controls: bool = False
+    trajectories: dict[str, Cell] = {}
     hold_ns: int | None = None
     deadlines: tuple[float, float, float] = (SETUP_S, GATE_S, BATCH_S)
     options: dict[str, Any] = {}
@@ -356,7 +358,7 @@ def run_pass(orders: Orders) -> None:
             "started_utc": utc_now(),
         }
     )
-    cells: dict[str, Cell | Program] = {**load_cells(), **load_programs()}
+    cells: dict[str, Cell | Program] = {**load_cells(), **load_programs(), **orders.trajectories}
     names = list(dict.fromkeys(entry.cell for entry in orders.plan))
     todo = [name for name in names if name not in orders.done]
     banned = {kernel for _, kernel in orders.banned}

@@ -13,7 +13,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -292,6 +292,31 @@ def recipes(row: Row) -> list[Recipe]:
 def all_cells(folder: Path | None = None) -> Cells:
     """The cells of data/cells.toml and of every trajectory."""
     return Cells(folder)
+
+
+def frame_evidence(cells: Iterable[Cell]) -> list[dict[str, str]]:
+    """A finding a folder of frames that cells were made of: one digest over its files, so that two archives can be seen
+    to have had the same frames. Frames themselves are never archived."""
+    found: dict[str, int] = {}
+    for cell in cells:
+        given = dict(cell.arguments)
+        if cell.kind == "folder":
+            folder = str(given["folder"])
+            found[folder] = max(found.get(folder, 0), int(given["frame"]) + 1)
+    rows = []
+    for name, frames in found.items():
+        folder = Path(name)
+        files = digests(folder, frame_files(open_folder(folder), frames))
+        text = "".join(f"{digest}  {file}\n" for file, digest in sorted(files.items()))
+        rows.append(
+            {
+                "name": f"frames.{folder.name}.sha256",
+                "value": hashlib.sha256(text.encode()).hexdigest(),
+                "unit": "",
+                "how": f"SHA-256 over the SHA-256 lines of the {len(files)} files of the first {frames} usable frames",
+            }
+        )
+    return rows
 
 
 # ---------------------------------------------------------------------------------------------------------- task `data`

@@ -20,9 +20,9 @@ cupy_on_host.install()
 from harness.device import gpu  # noqa: E402
 from harness.measure.inventory import Built, find_built  # noqa: E402
 from harness.measure.sampler import measure  # noqa: E402
-from harness.workload.reference import evaluate  # noqa: E402
-from harness.workload.scenes import sphere  # noqa: E402
-from harness.workload.volume import ENTRY_DTYPE, VolumeConfig  # noqa: E402
+from harness.workload.reference import evaluate, evaluate_frames  # noqa: E402
+from harness.workload.scenes import Scene, sphere  # noqa: E402
+from harness.workload.volume import ENTRY_DTYPE, VOXEL_FIELDS, VolumeConfig  # noqa: E402
 
 SCENE = sphere(0.2, 100, 200)
 CONFIG = VolumeConfig(512)
@@ -111,6 +111,35 @@ def main(folder: Path) -> None:
     volume.clear_voxels(needed, "packed")
     assert not volume.voxels.reshape(-1)[: four.size].get().any()
     rig.close()
+
+    # A warm cell: fresh is the table that the frames before left; their voxels are there for gates, and only for gates.
+    before = [SCENE, Scene(SCENE.points + np.float32(0.03), SCENE.colors, SCENE.camera + np.float32(0.03))]
+    timed = Scene(SCENE.points - np.float32(0.05), SCENE.colors, SCENE.camera - np.float32(0.05))
+    helpers = loaded["cuda/allocate/plain"], loaded["cuda/update/plain"]
+    warm = gpu.GpuCell(device, CONFIG, timed, helpers[0], 2, loaded["cuda/floor/record"], before, helpers[1])
+    whole, earlier = evaluate_frames([*before, timed], CONFIG), evaluate_frames(before, CONFIG)
+    assert warm.warm is not None
+    assert (warm.warm.blocks, warm.built) == (len(earlier.coords), len(whole.coords)) and warm.warm.blocks < warm.built
+    for table, start in (("fresh", warm.warm.blocks), ("filled", warm.built)):
+        batch = warm.batch(helpers[0], "serial", table, "asreset")
+        for _ in range(2):
+            batch.reset()
+            keys = [volume.table.get().view(ENTRY_DTYPE)["key"] for volume in warm.volumes]
+            assert all(int((k != -1).sum()) == start for k in keys)
+            assert measure(batch).counters.blocks == warm.built  # type: ignore[union-attr]
+    alone = evaluate(timed, CONFIG)
+    for _ in range(2):
+        assert measure(warm.batch(helpers[1])).counters.blocks == warm.built  # type: ignore[union-attr]
+        assert all(v.fused("cuda").weight.sum(dtype=np.float64) == alone.samples for v in warm.volumes)
+    for allocate, update in (helpers, (integrate, integrate)):
+        fused = warm.run_once(allocate, update).fused("warm")
+        assert np.array_equal(fused.coords, whole.coords) and np.array_equal(fused.weight, whole.weight)
+        assert np.array_equal(fused.r, whole.r) and (np.abs(fused.tsdf - whole.tsdf) <= whole.bound).all()
+    packed = {name: np.random.default_rng(1).random((3, 512), np.float32) for name in VOXEL_FIELDS}
+    warm.volumes[1].set_voxels(packed, "packed")
+    read = warm.volumes[1].raw(layout="packed").voxels
+    assert all(np.array_equal(read[name][:3], packed[name]) for name in VOXEL_FIELDS)
+    warm.close()
 
     # Memory: a batch is cut to what fits, and nothing fits where not even one volume does.
     one = gpu.volume_bytes(CONFIG)
