@@ -78,7 +78,11 @@ COPY harness harness
 COPY patches patches
 COPY rust rust
 COPY triton triton
-RUN PATH="/opt/cargo/bin:$PATH" ./irr build \
+# /run/irr-kernels: where the builder mounts a build folder (irr image does), a kernel whose key is the same is not made
+# again.
+RUN mkdir build \
+ && if [ -d /run/irr-kernels ]; then cp -r /run/irr-kernels/. build; fi \
+ && PATH="/opt/cargo/bin:$PATH" ./irr build \
  && .venv/bin/python -m harness.image prepare \
  && rm -rf build/work
 COPY . ./

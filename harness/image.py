@@ -191,6 +191,20 @@ def take_context(folder: Path) -> str:
     return head.stdout.strip()
 
 
+def take_kernels(folder: Path) -> Path | None:
+    """This checkout's kernels, which spare the image's build those whose key (sources, flags, tools) is the same; None
+    where there are none. Those of cuda-oxide stay out: made by another toolchain than the pinned one, they would be
+    kept for want of a better one, and the image would not be what the Dockerfile says."""
+    from harness.build.build import BUILD
+
+    for path in sorted(BUILD.glob("sm_*/*")):
+        if path.is_file() and not path.name.startswith((".", "rust-oxide--")):
+            target = folder / path.parent.name / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    return folder if folder.exists() else None
+
+
 def build(engine: Engine, context: Path, commit: str, work: Path) -> None:
     """The image `irr`.
 
@@ -205,6 +219,9 @@ def build(engine: Engine, context: Path, commit: str, work: Path) -> None:
     mounts = [f"--volume={work / 'pip.conf'}:/etc/pip.conf:ro"]
     if bundle:
         mounts.append(f"--volume={bundle}:/run/irr-ca.crt:ro")
+    seed = take_kernels(work / "kernels")
+    if seed is not None:
+        mounts.append(f"--volume={seed}:/run/irr-kernels:ro")
     log = engine.store / "build.log"
     while True:
         with log.open("w", encoding="utf-8") as stream:
