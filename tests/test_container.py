@@ -428,3 +428,81 @@ def test_a_build_in_a_tree_that_cannot_be_written_is_refused_in_words(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(image.IrrError, match=rf"cannot be written by uid {os.getuid()}"):
         build_all([90], "cuda", build=tmp_path / "file" / "build", quiet=True)
+
+
+# --- cuda-oxide by the script that the Dockerfile and the flake share ------------------------------------------------
+
+FAKES = {
+    "rustup": 'echo "rustup $*" >>"$LOG"\nif [ "$1" = which ]; then echo "$TOOLS/toolchain/rustc"; fi\n',
+    "git": (
+        'echo "git $*" >>"$LOG"\ncase "$*" in *cat-file*) exit 1 ;; *fetch*) exit "${FETCH:-0}" ;;\n'
+        '*init*) mkdir -p "$3/crates/rustc-codegen-cuda" ;; esac\n'
+    ),
+    "toolchain/rustc": "",
+    "toolchain/cargo": (
+        'echo "cargo $*" >>"$LOG"\nmkdir -p target/release\ntouch target/release/librustc_codegen_cuda.so\n'
+    ),
+}
+
+
+@pytest.fixture
+def setup(tmp_path):
+    tools = tmp_path / "tools"
+    for name, text in FAKES.items():
+        path = tools / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\n" + text, encoding="utf-8")
+        path.chmod(0o755)
+    # Nothing else of this machine's: a real rustup on PATH would install a toolchain.
+    for name in ("sh", "dirname", "grep", "ln", "mkdir", "rm", "sed", "touch"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+
+    def run(**variables: str) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": str(tools), "LOG": str(tmp_path / "log"), "TOOLS": str(tools), **variables}
+        words = [str(ROOT / "rust" / "oxide" / "setup.sh"), str(tmp_path / "made")]
+        return subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True)
+
+    return SimpleNamespace(run=run, tools=tools, made=tmp_path / "made", log=tmp_path / "log")
+
+
+def test_setup_takes_revision_and_toolchain_from_the_pins(setup):
+    done = setup.run()
+    assert done.returncode == 0, done.stderr
+    pinned = pins()["oxide"]
+    log = setup.log.read_text(encoding="utf-8")
+    components = "--component rust-src,rustc-dev,llvm-tools"
+    assert f"rustup toolchain install {pinned['toolchain']} --profile minimal {components}\n" in log
+    assert f"fetch -q --depth 1 https://github.com/{pinned['repository']} {pinned['revision']}\n" in log
+    assert f"checkout -q {pinned['revision']}\n" in log and "cargo build --release --locked\n" in log
+    # What harness/build/oxide.py looks for.
+    for name in ("rustc", "librustc_codegen_cuda.so", "cuda-oxide"):
+        assert (setup.made / name).exists(), name
+
+
+def test_setup_without_network_says_what_is_missing(setup):
+    done = setup.run(FETCH="128")
+    assert done.returncode == 1 and pins()["oxide"]["revision"] in done.stderr
+    assert not (setup.made / "rustc").exists()
+
+
+def test_setup_without_rustup_takes_the_compiler_on_path(setup):
+    (setup.tools / "rustup").unlink()
+    (setup.tools / "rustc").symlink_to(setup.tools / "toolchain" / "rustc")
+    (setup.tools / "cargo").symlink_to(setup.tools / "toolchain" / "cargo")
+    assert setup.run().returncode == 0
+    assert os.readlink(setup.made / "rustc") == str(setup.tools / "rustc")
+
+
+def test_kernels_of_an_unpinned_cuda_oxide_are_not_put_into_the_image(tmp_path, monkeypatch):
+    from harness.build import build
+
+    made = tmp_path / "build" / "sm_90"
+    made.mkdir(parents=True)
+    for name in ("cuda--update--plain.cubin", "rust-oxide--update--plain.cubin", ".lock"):
+        (made / name).touch()
+    monkeypatch.setattr(build, "BUILD", tmp_path / "build")
+    taken = image.take_kernels(tmp_path / "kernels")
+    assert taken is not None
+    assert [path.name for path in taken.rglob("*.*")] == ["cuda--update--plain.cubin"]
+    monkeypatch.setattr(build, "BUILD", tmp_path / "nothing")
+    assert image.take_kernels(tmp_path / "other") is None
