@@ -217,7 +217,6 @@ def test_either_side_of_a_voxel_edge(language: str, voxel: float, x: float, want
 # --- the surface ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.smoke
 def test_sphere_surface_is_closed_and_in_place() -> None:
     """The paper's figures at base: 846,288 vertices, mean |r - R| 0.000015 m. Every edge is met once each way."""
     volume = fuse("cuda", BASE.scene(), BASE.config)
