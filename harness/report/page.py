@@ -183,7 +183,8 @@ def _shown(table: Table, path: str | None) -> dict[str, Any]:
     """A table as the page shows it: without the columns that are empty in every row."""
     columns = [c for c in table.columns if any(row.get(c.key) is not None for row in table.rows)]
     texts = [[_word(row.get(column.key)) for column in columns] for row in table.rows]
-    return {"table": table, "columns": columns, "texts": texts, "csv": _csv_link(table), "path": path}
+    file = Path(path or f"{table.name}.csv").name
+    return {"table": table, "columns": columns, "texts": texts, "csv": _csv_link(table), "file": file, "path": path}
 
 
 def _picture(item: Figure) -> dict[str, Any]:
