@@ -21,13 +21,15 @@ import numpy as np
 from harness.build.kernels import ARMS, KERNELS, Arm, Kernel
 from harness.environment import ROOT
 from harness.errors import IrrError, UsageError
-from harness.gates import analytic, crossarm, exact, loss, surface, table
+from harness.gates import analytic, crossarm, exact, loss, surface, table, thirdparty
 from harness.gates.result import GateResult, judge, skip
 from harness.workload.adversarial import Case, adversarial_cases
-from harness.workload.cells import Cell, load_cells
+from harness.workload.cells import Cell
 from harness.workload.fused import Fused, RawVolume, gather
-from harness.workload.reference import Reference, evaluate, skip_mask
+from harness.workload.reference import Reference, evaluate_frames, skip_mask
 from harness.workload.scenes import Scene
+from harness.workload.table import block_hash, unpack
+from harness.workload.trajectories import all_cells
 from harness.workload.volume import KEY_EMPTY, VolumeConfig
 
 if TYPE_CHECKING:  # it imports CuPy
@@ -43,6 +45,9 @@ INTERPRETED_POINTS = 20_000
 
 EXTRACTED_POINTS = 100_000
 """The extract kernel is held against NumPy's crossings up to here; more triangles of the same kind show nothing new."""
+
+THIRD_PARTY_CELLS = ("base", "r-0.25", "plane-320k")
+"""Cells of points whose surface Open3D is given as depth images; the others have the same shapes."""
 
 DEADLINE_S = 60.0
 """For one arm on one cell; the slowest takes a second. An arm that is past it is called hung and not run again."""
@@ -94,6 +99,8 @@ def gate_arm(
     fits = len(reference.coords) <= min(config.capacity, config.slots)
     lost = len(fused.coords) < len(reference.coords)
     may_lose = bounded or not fits
+    beyond = unreachable(raw, config, kernels)
+    lost |= len(beyond) > 0
     results = []
     shape = analytic.surface_of(cell) if isinstance(cell, Cell) else None
     if shape is not None and not (may_lose and lost):  # holes are the loss gate's to judge, not the surface's
@@ -104,10 +111,21 @@ def gate_arm(
         ]
     if triangles is not None:
         results.append(surface.extract_gate(triangles, fused, subject))
-    results += exact.exact_gates(fused, reference, subject, may_lose)
+    results += exact.exact_gates(fused, reference, subject, may_lose, beyond)
     results.append(table.table_gate(raw, config, subject))
-    results.append(loss.loss_gate(fused, reference, config, bounded, subject))
+    results.append(loss.loss_gate(fused, reference, config, bounded, subject, beyond))
     return results
+
+
+def unreachable(raw: RawVolume, config: VolumeConfig, kernels: Sequence[Kernel]) -> np.ndarray:
+    """Keys of the blocks that lie farther from their hash than a bounded update looks; none for an unbounded one."""
+    bounds = [kernel.constants["BOUND"] for kernel in kernels if kernel.bounded and kernel.stage == "update"]
+    if not bounds:
+        return exact.NO_KEYS
+    slots = np.flatnonzero(raw.table["key"] != KEY_EMPTY)
+    keys = raw.table["key"][slots]
+    distance = (slots - block_hash(unpack(keys), config.mask).astype(np.int64)) & config.mask
+    return keys[distance >= min(bounds)]
 
 
 def empty_gate(raw: RawVolume, config: VolumeConfig, subject: str) -> GateResult:
@@ -126,6 +144,15 @@ def empty_gate(raw: RawVolume, config: VolumeConfig, subject: str) -> GateResult
         },
         {"keys": used, "count": raw.count},
     )
+
+
+def frames_of(cell: Gated) -> list[Scene]:
+    """What is fused, oldest first: the frames before, and the cell's own."""
+    return [*cell.before(), cell.scene()] if isinstance(cell, Cell) else [cell.scene()]
+
+
+def _extracted(frames: Sequence[Scene]) -> bool:
+    return sum(map(len, frames)) <= EXTRACTED_POINTS
 
 
 # --- places -----------------------------------------------------------------------------------------------------------
@@ -194,14 +221,15 @@ class HostPlace:
     def expected(self, arm: Arm) -> str:
         return " + ".join(self.libraries[row.language] for row in _rows(arm))
 
-    def fuse(self, arm: Arm, label: str, cell: Gated, scene: Scene) -> Fusion:
+    def fuse(self, arm: Arm, label: str, cell: Gated, frames: Sequence[Scene]) -> Fusion:
         from harness.device.host import HostVolume
 
         volume = HostVolume(cell.config)
-        for row in _rows(arm):
-            volume.launch(row, scene)
+        for scene in frames:
+            for row in _rows(arm):
+                volume.launch(row, scene)
         ran = " + ".join(volume.library(row).path.name for row in _rows(arm))
-        triangles = volume.extract()[0] if len(scene) <= EXTRACTED_POINTS else None
+        triangles = volume.extract()[0] if _extracted(frames) else None
         return Fusion(volume.fused(label), volume.raw(), triangles, ran)
 
 
@@ -219,9 +247,10 @@ class InterpreterPlace:
         from harness.device import interpreter
 
         wanted = [(arm, cell) for arm in arms if self.takes(arm) for cell in cells if not self.skips(arm, cell)]
-        jobs = [
-            interpreter.Job(tuple(_rows(arm)), usable(cell.scene(), cell.config), cell.config) for arm, cell in wanted
-        ]
+        jobs = []
+        for arm, cell in wanted:
+            first, *others = [usable(scene, cell.config) for scene in frames_of(cell)]
+            jobs.append(interpreter.Job(tuple(_rows(arm)), first, cell.config, after=tuple(others)))
         try:
             raws = interpreter.run_jobs(jobs, deadline_s=DEADLINE_S) if jobs else []
         except IrrError:
@@ -242,13 +271,14 @@ class InterpreterPlace:
     def expected(self, arm: Arm) -> str:
         return "interpreter"
 
-    def fuse(self, arm: Arm, label: str, cell: Gated, scene: Scene) -> Fusion:
+    def fuse(self, arm: Arm, label: str, cell: Gated, frames: Sequence[Scene]) -> Fusion:
         from harness.device import interpreter
 
         config = cell.config
         raw = self._ready.get((arm.name, cell.name))
         if raw is None:
-            raw = interpreter.fuse(_rows(arm), scene, config, deadline_s=DEADLINE_S)
+            first, *others = frames
+            raw = interpreter.fuse(_rows(arm), first, config, after=others, deadline_s=DEADLINE_S)
         return Fusion(gather(raw, config, label), raw, None, "interpreter")
 
 
@@ -308,14 +338,15 @@ class GpuPlace:
     def expected(self, arm: Arm) -> str:
         return " + ".join(f"{row.name} sm_{self._arch}" for row in _rows(arm))
 
-    def fuse(self, arm: Arm, label: str, cell: Gated, scene: Scene) -> Fusion:
+    def fuse(self, arm: Arm, label: str, cell: Gated, frames: Sequence[Scene]) -> Fusion:
         from harness.device.gpu import GpuVolume
 
         # Made in this thread, before any launch: the allocation makes the device's context this thread's too.
         volume = GpuVolume(cell.config)
         loaded = [self._kernel(row.name) for row in _rows(arm)]
-        for kernel in loaded:
-            volume.launch(kernel, scene)
+        for scene in frames:
+            for kernel in loaded:
+                volume.launch(kernel, scene)
         ran = " + ".join(f"{kernel.manifest.kernel} sm_{kernel.manifest.arch}" for kernel in loaded)
         layout = loaded[-1].layout
         raw = volume.raw(layout=layout)
@@ -324,7 +355,7 @@ class GpuPlace:
             extract = self._kernel("cuda/extract/plain")
         except IrrError:
             extract = None
-        if layout == "arrays" and extract is not None and len(scene) <= EXTRACTED_POINTS:
+        if layout == "arrays" and extract is not None and _extracted(frames):
             triangles = volume.extract(extract).vertices
         return Fusion(gather(raw, cell.config, label), raw, triangles, ran)
 
@@ -348,13 +379,15 @@ def _chosen_arms(arms: str | None) -> list[Arm]:
 
 
 def _chosen_cells(cells: str | None) -> list[Gated]:
-    known: dict[str, Gated] = {**load_cells(), **adversarial_cases()}
+    cases, every = adversarial_cases(), all_cells()
+    known = [*every, *cases]
     pattern = cells if cells is not None else f"{CELLS},{','.join(adversarial_cases())}"
     globs = [part.strip() for part in pattern.split(",") if part.strip()]
     for glob in globs:
         if not any(fnmatch.fnmatchcase(name, glob) for name in known):
             raise UsageError(f"no cell matches {glob!r}", f"cells: {', '.join(known)}")
-    return [cell for name, cell in known.items() if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
+    chosen = [name for name in known if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
+    return [cases[name] if name in cases else every[name] for name in chosen]
 
 
 def _label(arm: Arm, place: str) -> str:
@@ -393,17 +426,17 @@ def run_gates(
             place.prepare(chosen, gated)
     for cell in gated:
         say(cell.name)
-        given = cell.scene()
-        reference = evaluate(given, cell.config)
-        keep = ~skip_mask(given.points, given.camera, cell.config)
-        scene = Scene(np.ascontiguousarray(given.points[keep]), np.ascontiguousarray(given.colors[keep]), given.camera)
+        given = frames_of(cell)
+        reference = evaluate_frames(given, cell.config)
+        frames = [usable(scene, cell.config) for scene in given]
+        skipped = sum(map(len, given)) - sum(map(len, frames))
         counts = (len(reference.coords), getattr(cell, "samples", reference.samples))
         results.append(_counts_gate(cell, reference, counts))
         volumes: list[Fused] = []
         for arm in chosen:
             taken = [place for place in where if place.takes(arm)]
-            if not taken:
-                results.append(skip("arm", "exact", f"{arm.name} on {cell.name}", _untaken(arm, names)))
+            if not taken and arm.place != "library":  # a library's turn comes last, against what the arms made
+                results.append(skip("arm", "exact", f"{arm.name} on {cell.name}", _untaken(names)))
             for place in taken:
                 label = _label(arm, place.name)
                 subject = f"{label} on {cell.name}"
@@ -412,7 +445,7 @@ def run_gates(
                     if why:
                         results.append(skip("arm", "exact", subject, why))
                         continue
-                    fusion = within(deadline_s, subject, lambda: place.fuse(arm, label, cell, scene))  # noqa: B023
+                    fusion = within(deadline_s, subject, lambda: place.fuse(arm, label, cell, frames))  # noqa: B023
                 except IrrError as error:
                     hung = isinstance(error, Hung) or type(error).__name__ == "HostHung"
                     if hung:
@@ -421,7 +454,7 @@ def run_gates(
                         GateResult("deadline" if hung else "runs", "exact", subject, False, 0, {}, error.what)
                     )
                     continue
-                fused = dataclasses.replace(fusion.fused, skipped_points=len(given) - len(scene))
+                fused = dataclasses.replace(fusion.fused, skipped_points=skipped)
                 expected = place.expected(arm)
                 results.append(
                     judge(
@@ -433,10 +466,12 @@ def run_gates(
                         {"ran": fusion.ran},
                     )
                 )
-                results += gate_arm(cell, fused, fusion.raw, reference, _rows(arm), fusion.triangles, scene)
+                results += gate_arm(cell, fused, fusion.raw, reference, _rows(arm), fusion.triangles, frames[-1])
                 if len(fused.coords) == len(reference.coords):
                     volumes.append(fused)
         results += _cross(cell, volumes, bool(len(reference.coords)))
+        if any(arm.place == "library" for arm in chosen):
+            results.append(_third_party(cell, volumes))
     results.append(coverage_gate(results, chosen, gated))
     return results
 
@@ -467,9 +502,18 @@ def _cross(cell: Gated, volumes: list[Fused], expected: bool) -> list[GateResult
     return [crossarm.cross_gate(first, other, f"{other.arm} against {first.arm} on {cell.name}") for other in others]
 
 
-def _untaken(arm: Arm, places: Sequence[str]) -> str:
-    if arm.place == "library":
-        return "a library of its own: it has no volume of ours to judge"
+def _third_party(cell: Gated, volumes: list[Fused]) -> GateResult:
+    """Open3D on the cell's frames, against the first arm that holds the whole scene."""
+    subject = f"open3d on {cell.name}"
+    if not isinstance(cell, Cell) or not (cell.name in THIRD_PARTY_CELLS or cell.kind in ("room", "folder")):
+        why = f"the surfaces of {', '.join(THIRD_PARTY_CELLS)} and of depth frames are what it is held against"
+        return skip("third-party", thirdparty.TIER, subject, why)
+    if not volumes:
+        return skip("third-party", thirdparty.TIER, subject, "no arm holds the whole scene")
+    return thirdparty.judge_cell(cell, volumes[0])
+
+
+def _untaken(places: Sequence[str]) -> str:
     return f"it does not run on {', '.join(places)}"
 
 

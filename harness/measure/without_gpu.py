@@ -31,7 +31,8 @@ BANNER = """\
 ==================================================================================================\
 """
 
-GATED_CELLS = "pts-20k,plane-320k"
+LIBRARY_ARM = "open3d"
+GATED_CELLS = "pts-20k,plane-320k,r-0.25"
 
 
 def say(line: str) -> None:
@@ -100,7 +101,7 @@ def host_gates() -> tuple[list[dict[str, Any]], list[GateResult]]:
 
 def _row(result: GateResult) -> dict[str, Any]:
     arm, _, cell = result.subject.partition(" on ")
-    place = "interpreter" if arm.endswith(" interpreted") else "host"
+    place = "interpreter" if arm.endswith(" interpreted") else "library" if arm == LIBRARY_ARM else "host"
     return msgspec.to_builtins(gate_record(result.to_json(), arm=arm, place=place, cell=cell))
 
 
