@@ -23,13 +23,13 @@ from harness.device.identity import match_bus
 from harness.errors import IrrError, UsageError
 from harness.gates import analytic, crossarm, exact, loss, surface, table
 from harness.gates.result import GateResult, judge, passed, skip
-from harness.gates.run import Hung, coverage_gate, gate_arm, run_gates, summary, within
+from harness.gates.run import Hung, coverage_gate, gate_arm, run_gates, summary, unreachable, within
 from harness.workload.adversarial import adversarial_cases, scene_of
 from harness.workload.cells import load_cells
 from harness.workload.fused import Fused, RawVolume
 from harness.workload.reference import Reference, evaluate
 from harness.workload.scenes import sphere
-from harness.workload.volume import VolumeConfig
+from harness.workload.volume import VOXEL_FIELDS, VolumeConfig
 
 F = np.float32
 CELLS = load_cells()
@@ -495,3 +495,33 @@ def test_a_device_is_the_one_at_its_bus() -> None:
     assert match_bus("0000:01:00.0", cards)["uuid"] == "GPU-a"
     with pytest.raises(IrrError):
         match_bus("0000:02:00.0", cards)
+
+
+# ------------------------------------------------------------------------------------------------- a bounded look-up
+
+
+def test_a_bounded_update_loses_what_lies_beyond_its_bound_and_nothing_else(libraries):
+    case = adversarial_cases()["chain"]
+    scene = case.scene()
+    reference = evaluate(scene, case.config)
+    volume = fuse("cpu", case, libraries)
+    raw, whole = volume.raw(), volume.fused("cpu")
+    bounded = [KERNELS["cuda/allocate/plain"], KERNELS["triton/update/static8"]]
+    beyond = unreachable(raw, case.config, bounded)
+    assert 0 < len(beyond) < len(reference.keys)
+    away = np.isin(reference.keys, beyond)
+    gone = {name: np.where(away[:, None], 0, getattr(whole, name)).astype(F) for name in VOXEL_FIELDS}
+    lossy = dataclasses.replace(whole, **gone, dropped_points=int(reference.block_samples[away].sum()))
+
+    def red(fused: Fused, kernels=bounded) -> set[str]:
+        results = gate_arm(case, fused, raw, reference, kernels)
+        return {result.gate for result in results if not result.ok}
+
+    assert red(lossy) == set()
+    assert "loss" in red(whole)  # it reached what it says it cannot
+    assert "loss" in red(dataclasses.replace(lossy, dropped_points=lossy.dropped_points - 1))
+    assert "exact-weight" in red(lossy, KERNEL_PAIR)  # an unbounded update may not
+    near = np.flatnonzero(~away)[0]
+    weight = lossy.weight.copy()
+    weight[near] = 0
+    assert "exact-weight" in red(dataclasses.replace(lossy, weight=weight))

@@ -16,12 +16,20 @@ from harness.workload.table import pack
 TIER = "exact"
 
 
-def exact_gates(fused: Fused, reference: Reference, subject: str, may_lose: bool = False) -> list[GateResult]:
+NO_KEYS = np.empty(0, np.int64)
+
+
+def exact_gates(
+    fused: Fused, reference: Reference, subject: str, may_lose: bool = False, beyond: np.ndarray = NO_KEYS
+) -> list[GateResult]:
     """Six gates: set, samples, weight, colour, tsdf, surface (up to SURFACE_VOXELS, and not of a volume that has lost
     blocks as it may). With a cap only the set is exact, so only that is judged.
 
     Sums are compared on the blocks that both have, so that each gate answers its own question; a block too many or
     too few is the set's to tell.
+
+    Args:
+        beyond: keys of blocks that a bounded look-up cannot reach: their sums are the loss gate's.
     """
     mine, theirs = pack(fused.coords), reference.keys
     results = [_set_gate(mine, theirs, subject, may_lose)]
@@ -29,6 +37,8 @@ def exact_gates(fused: Fused, reference: Reference, subject: str, may_lose: bool
         return results
     _, here, there = np.intersect1d(mine, theirs, assume_unique=False, return_indices=True)
     missing = len(here) < len(theirs)
+    reached = ~np.isin(mine[here], beyond)
+    here, there, missing = here[reached], there[reached], missing or not reached.all()
     results += [
         _samples_gate(fused, reference, subject),
         _integer_gate("exact-weight", ("weight",), fused, reference, here, there, subject),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.gates.exact import NO_KEYS
 from harness.gates.result import GateResult, judge
 from harness.workload.fused import Fused
 from harness.workload.reference import Reference
@@ -18,17 +19,29 @@ def lost_blocks(coords: np.ndarray, exact: np.ndarray) -> int:
     return len(np.setdiff1d(pack(exact), pack(coords)))
 
 
-def loss_gate(fused: Fused, reference: Reference, config: VolumeConfig, bounded: bool, subject: str) -> GateResult:
+def loss_gate(
+    fused: Fused,
+    reference: Reference,
+    config: VolumeConfig,
+    bounded: bool,
+    subject: str,
+    beyond: np.ndarray = NO_KEYS,
+) -> GateResult:
     """What a volume lost is what it had to lose.
 
     A volume that holds the scene loses nothing. A smaller pool (or table) loses exactly needed - pool blocks, and drops
     exactly the samples of the lost blocks, cap or no cap. An arm declared bounded may lose more blocks, and is held to
     the rest.
+
+    Args:
+        beyond: keys of blocks that a bounded look-up cannot reach: all their samples are dropped, no others.
     """
     needed = len(reference.coords)
     missing = ~np.isin(reference.keys, pack(fused.coords))
     lost = int(missing.sum())
-    samples_lost = int(reference.block_samples[missing].sum())
+    unreached = np.isin(reference.keys, beyond) & ~missing
+    samples_lost = int(reference.block_samples[missing | unreached].sum())
+    touched = int((fused.weight[np.isin(pack(fused.coords), beyond)] != 0).sum())
     expected = max(0, needed - min(config.capacity, config.slots))
     detail = {
         "needed": needed,
@@ -38,6 +51,7 @@ def loss_gate(fused: Fused, reference: Reference, config: VolumeConfig, bounded:
         "failed_inserts": fused.failed_inserts,
         "dropped_points": fused.dropped_points,
         "samples_of_lost_blocks": samples_lost,
+        "unreached_blocks": int(unreached.sum()),
     }
     right = lost >= expected if bounded else lost == expected
     checks = {
@@ -46,6 +60,7 @@ def loss_gate(fused: Fused, reference: Reference, config: VolumeConfig, bounded:
             fused.dropped_points == samples_lost,
             f"{fused.dropped_points} points dropped, not the {samples_lost} samples of the lost blocks",
         ),
+        "unreached": (touched == 0, f"{touched} voxels written in blocks beyond the look-up's bound"),
     }
     if not bounded:  # a bounded probe may fail for one thread and succeed for the next
         checks["inserts"] = (

@@ -145,7 +145,7 @@ def judge_cell(
             pending.append((subject, pool.submit(judge, outcome, subject)))
             if base is None:
                 base = outcome.fused
-            elif subject.arm in ARMS and not lost and not base.lost_blocks:
+            elif subject.arm in ARMS and not any((lost, base.lost_blocks, outcome.fused.dropped_points)):
                 name = f"{subject.arm} against {base.arm} on {cell.name}"
                 pending.append((subject, pool.submit(lambda a, b, n: [cross_gate(a, b, n)], base, outcome.fused, name)))
         beat("gates", "")

@@ -25,6 +25,8 @@ FLUSHED_CELLS = ("base", "pts-1280k", "lf-566")
 ONLY_ON: dict[str, tuple[str, ...]] = {
     "triton/allocate/static32": ("base", "pts-20k", "lf-hi"),
     "triton/allocate/static8-s256": ("base", "pts-20k", "lf-hi"),
+    "rust-oxide/allocate/scoped": ("base", "pts-20k", "lf-918"),
+    "rust-oxide/allocate/volatile": ("base", "pts-20k", "lf-918"),
 }
 """Kernels that answer a question of a few cells only."""
 
@@ -162,16 +164,22 @@ PROGRAM_BLOCK = 256
 
 
 def program_plan(programs: Sequence[Program], names: Collection[str]) -> list[PlanEntry]:
-    """Entries of the contraction study: every kernel of a program as built, the C++ one twice (A/A), and C++ and Rust
-    once more from PTX through the driver's compiler (B4).
+    """Entries of the contraction study: every kernel at the blog's block size, the C++ one twice (A/A), and
+    the default C++ and Rust ones at the other sizes (B5) and from PTX through the driver's compiler (B4).
 
     Args:
         names: sample names that are there (`@nofmad` among them); twins and `load = jit` are made here.
     """
     plan = []
     for program in programs:
-        mine = [name for name in names if name.split("/")[2].startswith(program.name)]
         standard = [f"{language}/fma/{program.name}-default-b{PROGRAM_BLOCK}" for language in ("cuda", "rust-oxide")]
+        swept = {name.removesuffix(f"-b{PROGRAM_BLOCK}") for name in standard}
+        mine = [
+            name
+            for name in names
+            if name.split("/")[2].startswith(program.name)
+            and (f"-b{PROGRAM_BLOCK}" in name or name.rpartition("-b")[0] in swept)
+        ]
         entries = [(name, "aot") for name in mine]
         entries += [(standard[0] + TWIN, "aot")] if standard[0] in mine else []
         entries += [(name + suffix, "jit") for name in standard if name in mine for suffix in ("", OLDER)]

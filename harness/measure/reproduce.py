@@ -389,7 +389,9 @@ def contraction_request(found: Found, *, passes: int | None, allow_missing: bool
         study="fma",
         build=build,
         rows=rows,
-        controls=[f"{row.name}{FLAVOURS['nofmad']}" for row in rows if row.contract],
+        controls=[
+            f"{row.name}{FLAVOURS['nofmad']}" for row in rows if row.contract and "mandelbrot-default" in row.name
+        ],
         plan_of=lambda there: planning.program_plan(list(load_programs().values()), list(there)),
         rounds=planning.PROGRAM_ROUNDS,
         batch=next(iter(load_programs().values())).launches,
