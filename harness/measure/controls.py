@@ -26,6 +26,7 @@ from harness.errors import IrrError
 from harness.gates.loss import lost_blocks
 from harness.measure.plan import CAPPED, CONTROL_CELL, SHARED
 from harness.measure.sampler import measure
+from harness.measure.surface import surface_finding
 from harness.workload.cells import Cell, load_cells
 from harness.workload.reference import Reference
 from harness.workload.volume import VolumeConfig
@@ -161,7 +162,9 @@ def extraction(rig: Any, kernels: Any) -> list[Finding]:
     }
     how = f"cuda/extract/plain on base, events; both passes of the kernel and the buffers; median of {EXTRACTIONS}"
     found = [finding(name, statistics.median(values) / 1e3, "ms", how) for name, values in parts.items()]
-    return [*found, finding("extract.triangles", len(runs[0].vertices), "triangles", how)]
+    found.append(finding("extract.triangles", len(runs[0].vertices), "triangles", how))
+    cell = load_cells()[CONTROL_CELL]
+    return found + surface_finding("cuda", cell.name, runs[0].vertices, cell.config.voxel)
 
 
 def small_pools(cell: Cell, reference: Reference, kernels: Any, arms: Sequence[tuple[str, str, str]]) -> list[Finding]:

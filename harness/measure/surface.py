@@ -25,8 +25,8 @@ def thin(triangles: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
         the soup.
     """
     corners = triangles.reshape(-1, 3).astype(np.float64)
-    cubes, which = np.unique(np.floor(corners / edge).astype(np.int64), axis=0, return_inverse=True)
-    which = which.reshape(-1)
+    x, y, z = (np.floor(corners / edge).astype(np.int64) + (1 << 20)).T  # as a block's key packs its coordinates
+    cubes, which = np.unique((x << 42) | (y << 21) | z, return_inverse=True)
     # Sums of metres in multiples of 2^-40: exact, so that no order of adding enters.
     fixed = np.round(corners * 2.0**40).astype(np.int64)
     sums = np.zeros((len(cubes), 3), np.int64)

@@ -22,6 +22,8 @@ from harness.gates.faults import evidence as planted_evidence
 from harness.gates.result import GateResult
 from harness.gates.run import run_gates
 from harness.measure import reproduce as tasks
+from harness.measure.surface import host_surface
+from harness.workload.cells import load_cells
 
 BANNER = """\
 ==================================================================================================
@@ -66,6 +68,10 @@ def reproduce_without_gpu(
         evidence += found
         if why:
             flags.append(Note(what="the faults that the paper tells of were not planted", why=why))
+        try:
+            evidence += host_surface(load_cells()["base"])
+        except IrrError as error:
+            flags.append(Note(what="no fused surface for the page", why=error.what))
     flags += archived_results()
     request = tasks.host_request(
         passes=passes,
