@@ -63,9 +63,9 @@ pub unsafe fn walk<T: Target, F: FnMut(Sample)>(
     let mut s = -volume.steps;
     while s <= volume.steps {
         let t = s as f32 * volume.voxel;
-        let x = T::floor((px + ux * t) * volume.inv_voxel) as i32;
-        let y = T::floor((py + uy * t) * volume.inv_voxel) as i32;
-        let z = T::floor((pz + uz * t) * volume.inv_voxel) as i32;
+        let x = T::floor_to_int((px + ux * t) * volume.inv_voxel);
+        let y = T::floor_to_int((py + uy * t) * volume.inv_voxel);
+        let z = T::floor_to_int((pz + uz * t) * volume.inv_voxel);
         let ex = (x as f32 + 0.5) * volume.voxel - camera.x;
         let ey = (y as f32 + 0.5) * volume.voxel - camera.y;
         let ez = (z as f32 + 0.5) * volume.voxel - camera.z;

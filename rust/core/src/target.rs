@@ -67,6 +67,9 @@ pub trait Target {
     /// Square root, rounded to nearest.
     fn sqrt(x: f32) -> f32;
 
-    /// Largest integer not above x.
-    fn floor(x: f32) -> f32;
+    /// Largest integer not above x; the nearest one there is if that does not fit, 0 if x is not a number.
+    ///
+    /// One conversion on a GPU. `floor(x) as i32` says the same and became a rounding, a conversion, three comparisons
+    /// and three selections, three times a sample: 17.3 against 15.0 us on a filled table at base on one H200.
+    fn floor_to_int(x: f32) -> i32;
 }

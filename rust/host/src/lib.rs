@@ -83,8 +83,8 @@ impl Target for Host {
     }
 
     #[inline(always)]
-    fn floor(x: f32) -> f32 {
-        x.floor()
+    fn floor_to_int(x: f32) -> i32 {
+        x.floor() as i32
     }
 }
 

@@ -79,9 +79,9 @@ fn sqrt(x: f32) -> f32 {
 
 /// Inline for the same reason.
 #[inline(always)]
-fn floor(x: f32) -> f32 {
-    let mut whole = 0.0f32;
-    unsafe { ptx_asm!("cvt.rmi.f32.f32 %0, %1;", out("=f") whole, in("f") x, options(register_only)) };
+fn floor_to_int(x: f32) -> i32 {
+    let mut whole = 0i32;
+    unsafe { ptx_asm!("cvt.rmi.s32.f32 %0, %1;", out("=r") whole, in("f") x, options(register_only)) };
     whole
 }
 
@@ -149,8 +149,8 @@ impl<R: Reads> Target for Generic<R> {
     }
 
     #[inline(always)]
-    fn floor(x: f32) -> f32 {
-        floor(x)
+    fn floor_to_int(x: f32) -> i32 {
+        floor_to_int(x)
     }
 }
 
@@ -232,7 +232,7 @@ impl Target for Global {
     }
 
     #[inline(always)]
-    fn floor(x: f32) -> f32 {
-        floor(x)
+    fn floor_to_int(x: f32) -> i32 {
+        floor_to_int(x)
     }
 }
