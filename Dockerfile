@@ -86,9 +86,10 @@ RUN mkdir build \
  && .venv/bin/python -m harness.image prepare \
  && rm -rf build/work
 COPY . ./
-# Any user must be able to read it, whatever the umask of whoever made the checkout or a temporary file.
+# Any user must be able to read it, whatever the umask of whoever made the checkout or a temporary file. Not .venv: it is
+# readable, and a change of mode would copy its 2 GB once more.
 RUN .venv/bin/python -m compileall -q harness tasks.py \
- && chmod -R a+rX,go-w /irr
+ && find . -path ./.venv -prune -o ! -type l -exec chmod a+rX,go-w {} +
 
 # --- what is needed to run: no venv tools of Debian, no source of rustc, no cuda-oxide
 FROM system AS irr
