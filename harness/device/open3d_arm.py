@@ -85,11 +85,13 @@ def integrate(
     device: str = "cpu",
     block_count: int = BLOCK_COUNT,
     depth_max: float = DEPTH_MAX,
+    surface: bool = True,
 ) -> Grid:
     """Fuse frames into a voxel block grid with our voxel edge, block edge and truncation, and cut its surface.
 
     Args:
         voxel: metres. device: `cpu` or `cuda`. block_count: blocks that its hash map is made for.
+        surface: whether to cut it; vertices and faces are empty otherwise.
 
     Raises:
         Unavailable: see `load` and `choose_device`, or it ended on another device than asked for.
@@ -117,15 +119,18 @@ def integrate(
     ran = str(table.device)
     if device not in ran.lower():
         raise Unavailable(f"open3d was asked for {device} and ran on {ran}")
-    mesh = grid.extract_triangle_mesh(0.0).cpu()
+    vertices, faces = np.empty((0, 3), np.float32), np.empty((0, 3), np.int64)
+    if surface:
+        mesh = grid.extract_triangle_mesh(0.0).cpu()
+        vertices, faces = mesh.vertex.positions.numpy(), mesh.triangle.indices.numpy().astype(np.int64)
     coords = table.key_tensor().cpu().numpy()[table.active_buf_indices().cpu().numpy()]
     return Grid(
         ran,
         open3d.__version__,
         np.ascontiguousarray(coords, np.int32),
         int(table.capacity()),
-        mesh.vertex.positions.numpy(),
-        mesh.triangle.indices.numpy().astype(np.int64),
+        vertices,
+        faces,
         tuple(seconds),
     )
 
