@@ -70,9 +70,14 @@ def target(ptx: str, arch: int) -> str:
     return f"sm_{arch}{match.group(2) if int(match.group(1)) == arch else ''}"
 
 
-def flags(gpu: str, contract: bool) -> list[str]:
-    """ptxas's options. Without -fmad=false it would contract what rustc and LLVM left apart."""
-    return [f"-arch={gpu}", "-O3", *([] if contract else ["-fmad=false"])]
+def flags(gpu: str, contract: bool, registers: int = 0) -> list[str]:
+    """ptxas's options. Without -fmad=false it would contract what rustc and LLVM left apart.
+
+    Args:
+        registers: most registers a thread; 0 for ptxas's choice.
+    """
+    limit = [f"-maxrregcount={registers}"] if registers else []
+    return [f"-arch={gpu}", "-O3", *([] if contract else ["-fmad=false"]), *limit]
 
 
 def only_entry(text: str, entry: str) -> str:
@@ -147,7 +152,7 @@ def _usage(words: str, entry: str) -> tuple[int, int, int]:
     return number(r"Used (\d+) registers"), number(r"(\d+) bytes spill"), number(r"(\d+) bytes smem")
 
 
-def run_ptxas(ptx: str, gpu: str, contract: bool, ptxas: Path) -> tuple[bytes, str]:
+def run_ptxas(ptx: str, gpu: str, contract: bool, ptxas: Path, registers: int = 0) -> tuple[bytes, str]:
     """The cubin, and what `ptxas -v` says.
 
     Raises:
@@ -157,7 +162,7 @@ def run_ptxas(ptx: str, gpu: str, contract: bool, ptxas: Path) -> tuple[bytes, s
     with tempfile.TemporaryDirectory(prefix="irr-ptxas-") as folder:
         # Fixed relative names: ptxas may write them into the cubin, which must not depend on the folder.
         Path(folder, "kernel.ptx").write_text(ptx, encoding="utf-8")
-        command = [str(ptxas), "-v", *flags(gpu, contract), "kernel.ptx", "-o", "kernel.cubin"]
+        command = [str(ptxas), "-v", *flags(gpu, contract, registers), "kernel.ptx", "-o", "kernel.cubin"]
         try:
             done = subprocess.run(
                 command,
@@ -220,17 +225,19 @@ class Assembler:
     name: str = "pinned"
 
 
-def assemble(ptx: str, entry: str, arch: int, contract: bool, assembler: Assembler, nvdisasm: Path) -> Assembled:
+def assemble(
+    ptx: str, entry: str, arch: int, contract: bool, assembler: Assembler, nvdisasm: Path, registers: int = 0
+) -> Assembled:
     """The kernel's cubin for one architecture.
 
     Args:
-        contract: leave contraction to ptxas (its default).
+        contract: leave contraction to ptxas (its default). registers: most of them a thread, 0 for its choice.
 
     Raises:
         ToolMissing, ToolUnsupported, IrrError: as run_ptxas.
     """
     gpu = target(ptx, arch)
-    cubin, words = _run_once(ptx, gpu, contract, assembler.path)
+    cubin, words = _run_once(ptx, gpu, contract, assembler.path, registers)
     registers, spills, static_shared = _usage(words, entry)
     sass = _disassemble(cubin, nvdisasm)
     return Assembled(
@@ -245,7 +252,7 @@ def assemble(ptx: str, entry: str, arch: int, contract: bool, assembler: Assembl
         ptxas={
             "name": assembler.name,
             "version": version(assembler.path),
-            "flags": flags(gpu, contract),
+            "flags": flags(gpu, contract, registers),
             "target": gpu,
         },
         disassembler={"name": "nvdisasm", "version": version(nvdisasm)},
@@ -282,7 +289,11 @@ def reassemble(ptx: str, manifest: Manifest, ptxas: Path) -> Reassembly:
             ptxas = bundled_ptxas(manifest.arch)
         if version(ptxas) != made_by:
             return Reassembly(None, f"{manifest.name}: made by ptxas {made_by}, here is {version(ptxas)}")
-        cubin, _ = run_ptxas(ptx, gpu, "-fmad=false" not in manifest.ptxas.get("flags", []), ptxas)
+        given = manifest.ptxas.get("flags", [])
+        limit = next((str(flag) for flag in given if str(flag).startswith("-maxrregcount=")), "=0").partition("=")[2]
+        if re.fullmatch(r"\d{1,3}", limit) is None:
+            return Reassembly(False, f"{manifest.name}: the manifest names no number of registers")
+        cubin, _ = run_ptxas(ptx, gpu, "-fmad=false" not in given, ptxas, int(limit))
         found = sha256(cubin_reader.code(cubin, manifest.entry))
     except (ToolMissing, ToolUnsupported) as error:
         return Reassembly(None, f"{manifest.name}: {error.what}")

@@ -39,6 +39,9 @@ class Kernel:
         matrix: whether it belongs to the standard matrix, or only to a study.
         slow_build: left out of a default build, because compiling it takes minutes.
         contract: built with the compiler's default contraction, not with it off (the contraction study's `default`).
+        registers: most registers a thread that ptxas may use; 0 for its own choice.
+        breaks: what a variant gives up to answer its question, in words; such a kernel is timed and never judged, and
+            never fuses for anybody. Empty for every kernel that must pass the gates.
     """
 
     name: str
@@ -56,6 +59,8 @@ class Kernel:
     matrix: bool = True
     slow_build: bool = False
     contract: bool = False
+    registers: int = 0
+    breaks: str = ""
 
     @property
     def takes_volume(self) -> bool:
@@ -277,12 +282,62 @@ def _rust_rows() -> list[Kernel]:
     ]
 
 
+SLOTS_AS_INDICES = "indices are slots: the pool must be as large as the table"
+SPARE_INDICES = "an index taken by the loser of a slot is lost to the pool"
+NARROW_SCOPE = "other blocks claim the same slots, which the scope leaves out"
+NO_COUNTER = "blocks are neither numbered nor counted"
+NO_STORE = "no index is published, so no look-up finds a block"
+OTHER_HASH = "a look-up with the paper's hash does not find the blocks"
+
+FEWEST_REGISTERS = 24
+"""Below what either compiler takes for allocate (26 and 27 on sm_90): the causes study's launch bound."""
+
+
+def _cause_rows() -> list[Kernel]:
+    """Variants that answer why, one thing changed each: the causes that the paper ruled out for Rust (P29), its two
+    failed designs in both languages (P41), another hash (P5); and stock Rust's own best."""
+    causes, oxide = "rust/causes/src/lib.rs", "rust/oxide/src/lib.rs"
+    study: dict[str, Any] = {"matrix": False}
+    rows = [
+        Kernel("rust-oxide/allocate/clamp", causes, "allocate_clamp", waits=True, **study),
+        Kernel("rust-oxide/allocate/reread", causes, "allocate_reread", waits=True, **study),
+        Kernel("rust-oxide/allocate/cta", causes, "allocate_cta", waits=True, breaks=NARROW_SCOPE, **study),
+        Kernel("rust-oxide/allocate/sys", causes, "allocate_sys", waits=True, **study),
+        Kernel("rust-oxide/allocate/nocounter", causes, "allocate_nocounter", waits=True, breaks=NO_COUNTER, **study),
+        Kernel("rust-oxide/allocate/nofence", causes, "allocate_nofence", waits=True, **study),
+        Kernel("rust-oxide/allocate/nowait", causes, "allocate_nowait", **study),
+        Kernel("rust-oxide/allocate/nostore", causes, "allocate_nostore", breaks=NO_STORE, **study),
+        Kernel("rust-nvptx/allocate/nowait", "rust/nvptx/src/allocate_nowait.rs", "allocate_nowait", **study),
+        Kernel("rust-nvptx/allocate/ray", "rust/nvptx/src/allocate_ray.rs", "allocate_ray", **study),
+        Kernel("cuda/allocate/otherhash", "cuda/variants/allocate_otherhash.cu", "allocate_otherhash", waits=True,
+               host=True, breaks=OTHER_HASH, **study),
+    ]  # fmt: skip
+    for language, slot, wide in (
+        ("cuda", "cuda/variants/allocate_slotindex.cu", "cuda/variants/allocate_cas128.cu"),
+        ("rust-oxide", causes, causes),
+    ):
+        rows += [
+            Kernel(f"{language}/allocate/slotindex", slot, "allocate_slotindex", breaks=SLOTS_AS_INDICES, **study),
+            Kernel(
+                f"{language}/allocate/cas128", wide, "allocate_cas128", breaks=SPARE_INDICES, min_arch=90, **study
+            ),
+        ]
+    for language, source, entry in (
+        ("cuda", "cuda/allocate.cu", "allocate"),
+        ("rust-oxide", oxide, "allocate_plain"),
+    ):
+        name = f"{language}/allocate/plain-r{FEWEST_REGISTERS}"
+        rows.append(Kernel(name, source, entry, waits=True, registers=FEWEST_REGISTERS, **study))
+    return rows
+
+
 KERNELS: dict[str, Kernel] = {
     kernel.name: kernel
     for kernel in (
         *_rows(),
         *_cuda_study_rows(),
         *_rust_rows(),
+        *_cause_rows(),
         *_triton_rows(),
         *_triton_study_rows(),
         *_fma_rows(),

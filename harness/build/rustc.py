@@ -127,3 +127,16 @@ def check_ptx(kernel: Kernel, ptx: str, arch: int) -> None:
             "some and 0 expected",
             f"{kernel.source} and rust/core/src/insert.rs decide it",
         )
+
+
+_VERSION = re.compile(r"^\.version (\d+)\.(\d+)$", re.MULTILINE)
+WIDE_VERSION = (8, 3)
+
+
+def with_wide_version(ptx: str) -> str:
+    """The PTX as it is, or of version 8.3 where inline PTX exchanges 128 bits: LLVM writes the lowest version that the
+    architecture has, and knows nothing of what inline PTX needs."""
+    found = _VERSION.search(ptx)
+    if ".b128" not in ptx or found is None or tuple(map(int, found.groups())) >= WIDE_VERSION:
+        return ptx
+    return ptx[: found.start()] + ".version {}.{}".format(*WIDE_VERSION) + ptx[found.end() :]

@@ -184,7 +184,8 @@ def source_files(kernel: Kernel, root: Path = ROOT) -> tuple[Path, ...]:
 def _identity(kernel: Kernel) -> dict[str, object]:
     """The fields of the row that change what is compiled or how it is launched."""
     names = ("name", "source", "entry", "threads", "points", "waits", "bounded", "scratch", "voxels", "contract")
-    return {**{name: getattr(kernel, name) for name in names}, "constants": dict(kernel.constants)}
+    limit = {"registers": kernel.registers} if kernel.registers else {}
+    return {**{name: getattr(kernel, name) for name in names}, "constants": dict(kernel.constants), **limit}
 
 
 @cache

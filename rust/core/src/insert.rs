@@ -3,7 +3,7 @@
 use crate::target::Target;
 use crate::volume::{Entry, Volume};
 
-const KEY_EMPTY: i64 = -1;
+pub const KEY_EMPTY: i64 = -1;
 /// Added to each block coordinate, so that three signed coordinates fit into 21 bits each.
 const KEY_BIAS: i64 = 1 << 20;
 const INDEX_TOMBSTONE: i32 = -2;
@@ -11,7 +11,7 @@ const INDEX_TOMBSTONE: i32 = -2;
 const ABSENT: i32 = -1;
 
 #[inline(always)]
-fn hash(bx: i32, by: i32, bz: i32, mask: u32) -> u32 {
+pub fn hash(bx: i32, by: i32, bz: i32, mask: u32) -> u32 {
     let x = (bx as u32).wrapping_mul(73856093);
     let y = (by as u32).wrapping_mul(19349663);
     let z = (bz as u32).wrapping_mul(83492791);
@@ -19,7 +19,7 @@ fn hash(bx: i32, by: i32, bz: i32, mask: u32) -> u32 {
 }
 
 #[inline(always)]
-fn pack(bx: i32, by: i32, bz: i32) -> i64 {
+pub fn pack(bx: i32, by: i32, bz: i32) -> i64 {
     let x = (bx as i64).wrapping_add(KEY_BIAS);
     let y = (by as i64).wrapping_add(KEY_BIAS);
     let z = (bz as i64).wrapping_add(KEY_BIAS);
@@ -43,12 +43,19 @@ unsafe fn wait<T: Target>(entry: *mut Entry) -> i32 {
     }
 }
 
-/// The block's index, inserting the block if it is new; negative if the pool or the table is full.
+/// The index where it is waited for; ABSENT, without a look at the slot, where it is not.
+#[inline(always)]
+unsafe fn index_of<T: Target, const WAIT: bool>(entry: *mut Entry) -> i32 {
+    if WAIT { unsafe { wait::<T>(entry) } } else { ABSENT }
+}
+
+/// The block's index, inserting the block if it is new; negative if the pool or the table is full, and without WAIT
+/// for a block that another thread inserts.
 ///
 /// # Safety
 /// `volume.table` holds `mask + 1` entries, `volume.coords` three integers for each of `capacity` blocks.
 #[inline(always)]
-pub unsafe fn find_or_insert<T: Target>(volume: &Volume, bx: i32, by: i32, bz: i32) -> i32 {
+pub unsafe fn find_or_insert<T: Target, const WAIT: bool>(volume: &Volume, bx: i32, by: i32, bz: i32) -> i32 {
     unsafe {
         let key = pack(bx, by, bz);
         let mut slot = hash(bx, by, bz, volume.mask);
@@ -57,7 +64,7 @@ pub unsafe fn find_or_insert<T: Target>(volume: &Volume, bx: i32, by: i32, bz: i
             let entry = volume.table.add(slot as usize);
             let found = T::plain_key(&raw const (*entry).key);
             if found == key {
-                return wait::<T>(entry);
+                return index_of::<T, WAIT>(entry);
             }
             if found == KEY_EMPTY {
                 let before = T::claim_key(&raw mut (*entry).key, KEY_EMPTY, key);
@@ -65,7 +72,7 @@ pub unsafe fn find_or_insert<T: Target>(volume: &Volume, bx: i32, by: i32, bz: i
                     return publish::<T>(volume, entry, bx, by, bz);
                 }
                 if before == key {
-                    return wait::<T>(entry);
+                    return index_of::<T, WAIT>(entry);
                 }
             }
             slot = slot.wrapping_add(1) & volume.mask;

@@ -8,6 +8,7 @@
 #![no_std]
 
 mod band;
+pub mod designs;
 mod insert;
 mod target;
 mod volume;
@@ -29,7 +30,7 @@ pub unsafe fn allocate<T: Target>(volume: &Volume, points: *const f32, n: i32, i
         band::walk::<T, _>(volume, points, i, camera, |sample| {
             let [bx, by, bz] = sample.block();
             // The index is waited for, as the paper's kernels do, and then not used.
-            insert::find_or_insert::<T>(volume, bx, by, bz);
+            insert::find_or_insert::<T, true>(volume, bx, by, bz);
         })
     }
 }
