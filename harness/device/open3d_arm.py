@@ -97,8 +97,8 @@ def integrate(
         Unavailable: see `load` and `choose_device`, or it ended on another device than asked for.
     """
     open3d = load()
-    core, geometry = open3d.core, open3d.t.geometry
     place = choose_device(open3d, device)
+    core, geometry = open3d.core, open3d.t.geometry
     kinds = (core.float32,) * 3
     grid = geometry.VoxelBlockGrid(
         ("tsdf", "weight", "color"), kinds, ((1), (1), (3)), voxel, BLOCK_EDGE, block_count, place

@@ -229,6 +229,9 @@ def findings(station: Any, reference: Reference, arms: Sequence[tuple[str, str, 
     rig = station.open(cell, 8)
     try:
         found = single_launch(rig, station.kernels) + extraction(rig, station.kernels)
+        link = station.facts.get("pcie")
+        if link:
+            found.append(finding("extract.link", link, "", "the link that the copy goes over: PCIe, as NVML says"))
     finally:
         rig.close()
     return found + cap_share(cell, station.kernels) + small_pools(cell, reference, station.kernels, arms)

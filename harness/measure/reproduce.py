@@ -427,6 +427,7 @@ def host_request(
     skipped += chosen.missing
     commit, dirty = probe.commit()
     settings: dict[str, Any] = {"rounds": HOST_ROUNDS, "batch": HOST_BATCH, "seed": planning.SEED, **more}
+    settings["evidence"] = [*settings.get("evidence", []), *frame_evidence(chosen.trajectories.values())]
     return Request(
         study="host",
         station="host",

@@ -221,8 +221,8 @@ class Recipe:
         folder = find(self.row, root)
         if folder is None:
             raise NeedsData(
-                f"{self.name} needs the frames of {self.row.source} {self.row.place}, not found below {root}",
-                f"irr data says where they come from; {FOLDER_VARIABLE} names the folder",
+                f"{self.name} needs the frames of {self.row.source} {self.row.place}, which are not here",
+                f"irr data says where they come from and where they are looked for; {FOLDER_VARIABLE} names the folder",
             )
         found = open_folder(folder)
         before = min(before, len(found) - 1)
