@@ -1,17 +1,22 @@
 """Cells of trajectories: warm, cold, dense; data that is not here; checksums; the oracle of several frames."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from harness.device.host import HostVolume
 from harness.errors import IrrError, UsageError
+from harness.gates.exact import exact_gates
+from harness.gates.loss import loss_gate
 from harness.workload import trajectories
 from harness.workload.cells import select_cells
 from harness.workload.frames import folder_scene
+from harness.workload.fused import Fused
 from harness.workload.noise import add_noise, axial_sigma, incidence_of
-from harness.workload.reference import evaluate, evaluate_frames, exact_blocks
+from harness.workload.reference import Reference, evaluate, evaluate_frames, exact_blocks
 from harness.workload.scenes import Scene, sphere
 from harness.workload.trajectories import NeedsData, all_cells, describe
 from harness.workload.volume import VolumeConfig
@@ -137,3 +142,64 @@ def test_incidence_and_noise_of_a_slanting_wall():
 def test_the_real_frames_blocks():
     cell = all_cells(REAL)["rgbd-cold"]
     assert (cell.blocks, cell.samples, len(cell.scene())) == (2454, 2327160, 273761)
+
+
+# --- gates of a warm volume -------------------------------------------------------------------------------------------
+
+WARM = VolumeConfig(256)
+
+
+def frames_of_a_warm_cell() -> tuple[Scene, Scene]:
+    first, second = sphere(0.1, 20, 40), sphere(0.12, 20, 40)
+    return first, Scene(second.points + np.float32(0.05), second.colors, second.camera + np.float32(0.05))
+
+
+def fused_on_the_host(*scenes: Scene) -> HostVolume:
+    volume = HostVolume(WARM)
+    for scene in scenes:
+        for kernel in ("cuda/allocate/plain", "cuda/update/plain"):
+            volume.launch(kernel, scene)
+    return volume
+
+
+def test_a_warm_volume_passes_every_exact_gate_and_a_frame_left_out_none():
+    first, last = frames_of_a_warm_cell()
+    reference = evaluate_frames([first, last], WARM)
+    assert (reference.earlier == fused_blocks(first, reference)).all() and reference.earlier.any()
+    whole = fused_on_the_host(first, last).fused("cpu")
+    assert all(result.ok for result in exact_gates(whole, reference, "cpu on warm"))
+    failed = {
+        result.gate for result in exact_gates(fused_on_the_host(last).fused("cpu"), reference, "s") if result.failed
+    }
+    assert {"exact-set", "exact-samples", "exact-weight", "exact-colour", "exact-tsdf"} <= failed
+
+
+def fused_blocks(scene: Scene, reference: Reference) -> np.ndarray:
+    """Samples that one frame has in each block of a reference."""
+    alone = evaluate(scene, WARM)
+    samples = np.zeros(len(reference.coords), np.int64)
+    samples[np.searchsorted(reference.keys, alone.keys)] = alone.block_samples
+    return samples
+
+
+def test_a_bounded_update_of_a_warm_volume_loses_the_last_frames_samples_only():
+    """A block beyond the look-up's bound keeps what the frames before put there, whole."""
+    first, last = frames_of_a_warm_cell()
+    reference = evaluate_frames([first, last], WARM)
+    samples = fused_blocks(last, reference)
+    place = int(np.flatnonzero((samples > 0) & (reference.earlier > 0))[0])
+    before = fused_on_the_host(first).fused("cpu")
+    whole = fused_on_the_host(first, last).fused("cpu")
+    weight = whole.weight.copy()
+    weight[place] = before.weight[(before.coords == reference.coords[place]).all(axis=1)][0]
+    lossy = dataclasses.replace(whole, weight=weight, dropped_points=int(samples[place]))
+    beyond = reference.keys[place : place + 1]
+
+    def judged(fused: Fused, given: bool) -> bool:
+        return loss_gate(fused, reference, WARM, True, "triton-update on warm", beyond, given).ok
+
+    assert judged(lossy, given=True) and not judged(lossy, given=False)
+    assert not judged(dataclasses.replace(lossy, dropped_points=lossy.dropped_points + 1), given=True)
+    assert not judged(
+        dataclasses.replace(whole, dropped_points=lossy.dropped_points), given=True
+    )  # written all the same

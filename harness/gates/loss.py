@@ -26,6 +26,7 @@ def loss_gate(
     bounded: bool,
     subject: str,
     beyond: np.ndarray = NO_KEYS,
+    given: bool = False,
 ) -> GateResult:
     """What a volume lost is what it had to lose.
 
@@ -35,13 +36,17 @@ def loss_gate(
 
     Args:
         beyond: keys of blocks that a bounded look-up cannot reach: all their samples are dropped, no others.
+        given: frames before the last were there when the arm began, whole; what it lost is of the last frame alone.
     """
     needed = len(reference.coords)
     missing = ~np.isin(reference.keys, pack(fused.coords))
     lost = int(missing.sum())
     unreached = np.isin(reference.keys, beyond) & ~missing
-    samples_lost = int(reference.block_samples[missing | unreached].sum())
-    touched = int((fused.weight[np.isin(pack(fused.coords), beyond)] != 0).sum())
+    there = reference.earlier if given else np.zeros_like(reference.earlier)
+    samples_lost = int((reference.block_samples - there)[missing | unreached].sum())
+    written = float(fused.weight[np.isin(pack(fused.coords), beyond)].sum(dtype=np.float64)) - int(
+        there[unreached].sum()
+    )
     expected = max(0, needed - min(config.capacity, config.slots))
     detail = {
         "needed": needed,
@@ -60,7 +65,7 @@ def loss_gate(
             fused.dropped_points == samples_lost,
             f"{fused.dropped_points} points dropped, not the {samples_lost} samples of the lost blocks",
         ),
-        "unreached": (touched == 0, f"{touched} voxels written in blocks beyond the look-up's bound"),
+        "unreached": (written == 0, f"{written:+.0f} samples in blocks beyond the look-up's bound"),
     }
     if not bounded:  # a bounded probe may fail for one thread and succeed for the next
         checks["inserts"] = (

@@ -81,15 +81,17 @@ def gate_arm(
     kernels: Sequence[Kernel],
     triangles: np.ndarray | None = None,
     scene: Scene | None = None,
+    given: bool = False,
 ) -> list[GateResult]:
     """All gates of one volume that need no second arm, in the paper's order.
 
     Args:
         fused, raw: the volume in block order, and its memory as it lies.
-        reference: `evaluate(scene, cell.config)`.
+        reference: `evaluate_frames(frames_of(cell), cell.config)`.
         kernels: rows of the kernels that made it; a bounded one may lose blocks.
         triangles: of the extract kernel, to be held against the crossings that NumPy finds.
         scene: the cell's scene if it is at hand.
+        given: the frames before were not the arm's to fuse; they were in the volume when it began.
     """
     subject = f"{fused.arm} on {cell.name}"
     config = cell.config
@@ -113,7 +115,7 @@ def gate_arm(
         results.append(surface.extract_gate(triangles, fused, subject))
     results += exact.exact_gates(fused, reference, subject, may_lose, beyond)
     results.append(table.table_gate(raw, config, subject))
-    results.append(loss.loss_gate(fused, reference, config, bounded, subject, beyond))
+    results.append(loss.loss_gate(fused, reference, config, bounded, subject, beyond, given))
     return results
 
 

@@ -130,7 +130,7 @@ def judge_cell(
 
     def judge(outcome: Outcome, subject: Subject) -> list[GateResult]:
         kernels = [row_of(subject.allocate), row_of(subject.update)]
-        return gate_arm(cell, outcome.fused, outcome.raw, reference, kernels, outcome.triangles, scene)
+        return gate_arm(cell, outcome.fused, outcome.raw, reference, kernels, outcome.triangles, scene, cell.warm > 0)
 
     base: Fused | None = None
     pending: list[tuple[Subject, Future[list[GateResult]]]] = []

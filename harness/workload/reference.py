@@ -6,8 +6,6 @@ stay far below 2 GB, and nothing is cached on disk.
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -134,6 +132,7 @@ class Reference:
         tsdf: (m, 512) f64 sums of the float32 addends clamp(sdf * inv_trunc, -1, 1).
         bound: (m, 512) f64, how far a float32 sum of the same addends may lie from `tsdf` (see `tsdf_bound`).
         samples: samples after the occlusion test, all blocks together.
+        earlier: (m,) i64, those of each block's samples that are of frames before the last; 0 for a single scene.
         skipped: points the host removes.
     """
 
@@ -146,6 +145,7 @@ class Reference:
     bound: np.ndarray
     samples: int
     skipped: int
+    earlier: np.ndarray
 
     @property
     def block_samples(self) -> np.ndarray:
@@ -252,8 +252,12 @@ def evaluate_frames(scenes: Sequence[Scene], config: VolumeConfig) -> Reference:
 
     Memory: about 40 bytes a sample of one frame on the way, 28 KiB a block at the end.
     """
-    frames = (_sums(scene, config) for scene in scenes)
-    whole = functools.reduce(operator.add, frames)
+    *before, last = scenes
+    whole = final = _sums(last, config)
+    for scene in before:
+        whole += _sums(scene, config)
+    earlier = whole.weight.sum(axis=1)
+    earlier[np.searchsorted(whole.keys, final.keys)] -= final.weight.sum(axis=1)
     return Reference(
         coords=unpack(whole.keys),
         weight=whole.weight,
@@ -264,6 +268,7 @@ def evaluate_frames(scenes: Sequence[Scene], config: VolumeConfig) -> Reference:
         bound=tsdf_bound(whole.weight, whole.absolute),
         samples=whole.samples,
         skipped=whole.skipped,
+        earlier=earlier,
     )
 
 
