@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from harness.errors import DataLost, IrrError, UsageError
 from harness.fusing import extract_surface, fuse_file, mesh_file, weld
+from harness.workload.frames import folder_scene
 from harness.workload.fused import Fused
-from harness.workload.reference import evaluate
+from harness.workload.reference import evaluate, evaluate_frames
 from harness.workload.scenes import sphere
 from harness.workload.volume import VolumeConfig
 
@@ -226,3 +228,62 @@ def test_a_bounded_arm_warns_and_is_done(
     fused = fuse_file(points, "cpu", pool=50, out=out)
     assert fused.lost_blocks > 0
     assert "warning: cpu lost" in capsys.readouterr().err
+
+
+# --- folders of depth frames ------------------------------------------------------------------------------------------
+
+
+def frames_folder(folder: Path, count: int, scale: int = 1000) -> Path:
+    """`count` frames of 16 x 16 pixels, 1 m before a camera that moves sideways; one more with a broken pose."""
+    folder.mkdir()
+    np.savetxt(folder / "camera-intrinsics.txt", [[20, 0, 8], [0, 20, 8], [0, 0, 1]])
+    for number in range(count + 1):
+        pose = np.eye(4)
+        pose[0, 3] = 0.05 * number if number < count else np.nan
+        Image.fromarray(np.full((16, 16), scale, np.uint16)).save(folder / f"frame-{number:06d}.depth.png")
+        np.savetxt(folder / f"frame-{number:06d}.pose.txt", pose)
+    return folder
+
+
+@pytest.mark.parametrize("arm", ["cpu", "rust-cpu"])
+def test_a_folder_is_the_sum_of_its_frames(
+    arm: str, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = frames_folder(tmp_path / "frames", 3)
+    scenes = [folder_scene(folder, number) for number in range(3)]
+    whole = evaluate_frames(scenes, CONFIG)
+    fused = fuse_file(folder, arm, out=out)
+    assert np.array_equal(fused.coords, whole.coords) and np.array_equal(fused.weight, whole.weight)
+    assert (np.abs(fused.tsdf - whole.tsdf) <= whole.bound).all() and np.isfinite(fused.tsdf).all()
+    said = capsys.readouterr().err
+    assert "skipped frame-000003: its pose has values that are not finite" in said
+    assert f"{arm}: frame 3 of 3" in said and "of 3 frames" in said
+
+
+def test_frames_depth_scale_stride_and_range(tmp_path: Path, out: Path) -> None:
+    folder = frames_folder(tmp_path / "frames", 3, scale=5000)
+    first = evaluate(folder_scene(folder, 0, depth_scale=5000), CONFIG)
+    fused = fuse_file(folder, "cpu", out=out, frames=1, depth_scale=5000)
+    assert np.array_equal(fused.weight, first.weight)
+    quarter = fuse_file(folder, "cpu", out=out, frames=1, depth_scale=5000, stride=2)
+    assert 0 < quarter.weight.sum() < 0.3 * fused.weight.sum()
+    assert not len(fuse_file(folder, "cpu", out=out, depth_scale=5000, depth_max=0.5).coords)
+
+
+def test_a_folder_of_nothing_is_one_line(tmp_path: Path, out: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(IrrError, match="no frames of a known layout"):
+        fuse_file(tmp_path / "empty", "cpu", out=out)
+    assert not out.exists()
+
+
+def test_a_sphere_is_watertight(points: Path, out: Path, tmp_path: Path) -> None:
+    """After welding every edge belongs to two triangles, walked in opposite ways: closed and with one outside."""
+    exact = sphere(0.2, 200, 400)
+    np.savez(points, points=exact.points, colors=exact.colors, camera=exact.camera)
+    _, _, faces = weld(*extract_surface(fuse_file(points, "cpu", out=out)))
+    edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
+    forward, backward = ({(int(a), int(b)) for a, b in pairs} for pairs in (edges, edges[:, ::-1]))
+    assert len(forward) == len(edges) and forward == backward
+    # A sphere: vertices - edges + faces = 2.
+    assert len(np.unique(faces)) - len(edges) // 2 + len(faces) == 2
