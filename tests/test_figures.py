@@ -209,7 +209,7 @@ def test_a_difference_map_of_another_form_is_refused(tmp_path: Path, value: dict
 
 def test_sentences_have_the_archives_numbers_and_the_papers(view: View) -> None:
     found = dict(sentences(view))
-    assert set(found) >= {"Rust", "Triton, bounded probe", "Launch", "Loss"}
+    assert set(found) >= {"Rust, cuda-oxide", "Triton, bounded probe", "Launch", "Loss"}
     assert (
         "the paper: 11.2 to 31.7" in found["Triton, bounded probe"] and "all slower" in found["Triton, bounded probe"]
     )
@@ -222,6 +222,15 @@ def test_a_sentence_turns_with_its_samples(tmp_path: Path) -> None:
     found = dict(sentences(View(load(write_archive(tmp_path / "a", samples=sample_rows(fast))))))
     assert "0.50 times CUDA C++'s time in allocate" in found["Triton, bounded probe"]
     assert "all faster" in found["Triton, bounded probe"]
+
+
+def test_stock_rustc_stands_for_the_papers_rust_only_where_cuda_oxide_is_absent(tmp_path: Path) -> None:
+    both = {**TABLE1, ("rust-nvptx/allocate/plain", "base"): 20.0}
+    found = dict(sentences(View(load(write_archive(tmp_path / "a", samples=sample_rows(both))))))
+    assert "the paper" in found["Rust, cuda-oxide"] and "the paper" not in found["Rust, stock rustc"]
+    alone = {(k.replace("rust-oxide", "rust-nvptx"), cell): us for (k, cell), us in TABLE1.items()}
+    found = dict(sentences(View(load(write_archive(tmp_path / "b", samples=sample_rows(alone))))))
+    assert "Rust, cuda-oxide" not in found and "the paper" in found["Rust, stock rustc"]
 
 
 def test_one_pass_decides_nothing(tmp_path: Path) -> None:

@@ -55,18 +55,25 @@ def _stage_words(view: View, stage: str, kernel: str, paper: str) -> str | None:
 def language_sentences(view: View) -> list[Sentence]:
     """Rust, then Triton as the paper wrote it, then Triton without a bound; allocate and update of each."""
     timed = set(view.table.kernels())
+    heads: list[tuple[str, str, dict[str, str]]] = []
+    for language, (toolchain, paper) in {
+        "rust-oxide": ("cuda-oxide", "rust"),
+        "rust-nvptx": ("stock rustc", ""),
+    }.items():
+        # The paper's Rust is cuda-oxide's; stock rustc's stands for it only where that was not timed.
+        paper = paper or ("" if heads else "rust")
+        kernels = {stage: f"{language}/{stage}/plain" for stage in BASES}
+        if timed & set(kernels.values()):
+            heads.append((f"Rust, {toolchain}", paper, kernels))
+    heads += [("Triton, bounded probe", "triton", STATIC), ("Triton, unbounded probe", "", TRITON_WHILE)]
     found = []
-    for head, paper in (("Rust", "rust"), ("Triton, bounded probe", "triton"), ("Triton, unbounded probe", "")):
-        parts, names = [], []
-        for stage in BASES:
-            table = {"rust": rust_kernel(view, stage), "triton": STATIC[stage], "": TRITON_WHILE[stage]}
-            kernel = table[paper]
-            words = _stage_words(view, stage, kernel, paper) if kernel is not None and kernel in timed else None
-            if kernel is not None and words is not None:
-                parts.append(words)
-                names.append(label(view, kernel))
+    for head, paper, kernels in heads:
+        there = {stage: kernel for stage, kernel in kernels.items() if kernel in timed}
+        words = {stage: _stage_words(view, stage, kernel, paper) for stage, kernel in there.items()}
+        parts = [text for text in words.values() if text is not None]
         if parts:
-            found.append((head, f"{' and '.join(names)}: {'; '.join(parts)}."))
+            names = " and ".join(label(view, there[stage]) for stage, text in words.items() if text is not None)
+            found.append((head, f"{names}: {'; '.join(parts)}."))
     return found
 
 
@@ -162,7 +169,7 @@ VERDICT_WORDS = {
     "reproduced": ("holds here", "hold here"),
     "differs": ("has another figure here", "have another figure here"),
     "refuted": ("does not hold", "do not hold"),
-    "undecided": ("is not decided by this archive", "are not decided by this archive"),
+    "undecided": ("is not decided", "are not decided"),
     "needs-gpu": ("needs a GPU", "need a GPU"),
     "needs-two-gpus": ("needs two kinds of GPU", "need two kinds of GPU"),
     "needs-data": ("needs real frames", "need real frames"),

@@ -259,8 +259,9 @@ def span_words(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def count(number: int, thing: str, things: str = "") -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{number} {thing if number == 1 else things or thing + 's'}"
 
 
 def timed_or_missing(view: View, *kernels: str) -> None:
@@ -348,8 +349,10 @@ def legend(canvas: Any, axes: Any, columns: int = 4) -> None:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
     if handles:
+        wide = 0.45 + 0.072 * max(map(len, handles))  # inches of the longest entry at this size
+        fitting = max(1, int(canvas.get_size_inches()[0] / wide))
         canvas.legend(
-            handles.values(), handles.keys(), loc="outside upper left", ncols=min(columns, len(handles)),
+            handles.values(), handles.keys(), loc="outside upper left", ncols=min(columns, fitting, len(handles)),
             handletextpad=0.3, columnspacing=1.4,
         )  # fmt: skip
 

@@ -82,7 +82,7 @@ def as_csv(table: Table) -> bytes:
     return stream.getvalue().encode("utf-8", "backslashreplace")
 
 
-def _markdown(word: str) -> str:
+def markdown_text(word: str) -> str:
     """Text of an archive in a Markdown cell: markup shown, never obeyed."""
     for sign in "\\`*_[]<>|#~":
         word = word.replace(sign, f"&#{ord(sign)};" if sign in "<>|" else f"\\{sign}")
@@ -90,12 +90,12 @@ def _markdown(word: str) -> str:
 
 
 def as_markdown(table: Table) -> bytes:
-    lines = [f"### {_markdown(table.title)}", ""]
-    lines.append("| " + " | ".join(_markdown(column.head) for column in table.columns) + " |")
+    lines = [f"### {markdown_text(table.title)}", ""]
+    lines.append("| " + " | ".join(markdown_text(column.head) for column in table.columns) + " |")
     lines.append("|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|")
-    lines += ["| " + " | ".join(_markdown(word) for word in row) + " |" for row in table.texts()]
+    lines += ["| " + " | ".join(markdown_text(word) for word in row) + " |" for row in table.texts()]
     if table.note:
-        lines += ["", _markdown(table.note)]
+        lines += ["", markdown_text(table.note)]
     return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
 
 

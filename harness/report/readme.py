@@ -1,0 +1,122 @@
+"""The README's answer, made from results/: what stands between its markers, and nothing there is written by hand.
+
+python -m harness.report.readme     rewrites the block (tests/test_readme.py fails where it is not what results/ say)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from harness.archive.read import MIB, Archive, find, load
+from harness.claims.evaluate import RESULTS, verdicts
+from harness.claims.registry import View
+from harness.errors import IrrError
+from harness.report.answer import sentences, tally
+from harness.report.figures import count
+from harness.report.tables import markdown_text
+from harness.workload.cells import load_cells
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- answer:begin -->", "<!-- answer:end -->"
+NONE = (
+    "No run on a GPU is archived in `results/` yet, so there is no answer to give here. This block is made from the "
+    "archives and will hold it."
+)
+WORDS = {
+    "reproduced": "holds", "differs": "another figure", "refuted": "does not hold", "undecided": "not decided",
+    "needs-gpu": "needs a GPU", "needs-two-gpus": "needs two kinds of GPU", "needs-data": "needs real frames",
+    "needs-toolchain": "needs a toolchain",
+}  # fmt: skip
+
+
+def minutes(archive: Archive) -> float | None:
+    """How long the passes took, from the first one's start to the last one's end; None where one did not end."""
+    begun = [entry.started_utc for entry in archive.run.passes]
+    ended = [entry.ended_utc for entry in archive.run.passes if entry.ended_utc]
+    if not begun or len(ended) < len(begun):
+        return None
+    try:
+        first, last = (datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (min(begun), max(ended)))
+    except ValueError:
+        return None
+    return (last - first).total_seconds() / 60
+
+
+def mebibytes(archive: Archive) -> float:
+    return sum((archive.root / name).stat().st_size for name in archive.files if name.startswith("raw/")) / MIB
+
+
+def told(archive: Archive) -> str:
+    """One archive in a line."""
+    devices = len({entry.device_uuid for entry in archive.run.passes})
+    name = ", ".join(archive.device_names) or "no GPU"
+    facts = [
+        f"{devices} x {name}" if devices > 1 else name,
+        f"study {archive.run.study}{', quick' if archive.run.quick else ''}",
+        f"{count(len(archive.run.passes), 'pass', 'passes')} of {archive.run.rounds} rounds",
+    ]
+    took = minutes(archive)
+    if took is not None:
+        facts.append(f"{took:.0f} minutes" if took >= 1 else "under a minute")
+    facts.append(f"{mebibytes(archive):.0f} MiB")
+    page = f"results/{archive.name}/derived/report.html"
+    link = f", [page]({page})" if "derived/report.html" in archive.files else ""
+    return f"- `results/{archive.name}`: {markdown_text(', '.join(facts))}{link}"
+
+
+def _order(archive: Archive) -> tuple[bool, bool, int, str]:
+    """The matrix on a GPU first, a quick run last."""
+    return (archive.run.quick, not archive.run.gpu, len(load_cells()) - len(archive.run.cells), archive.name)
+
+
+def answer_block(archives: Sequence[Archive]) -> str:
+    """What stands between the markers, as Markdown."""
+    ordered = sorted((archive for archive in archives if archive.complete), key=_order)
+    if not any(archive.run.gpu for archive in ordered):
+        return NONE
+    lines: list[str] = []
+    said: set[tuple[str, str]] = set()
+    for archive in ordered:
+        device = ", ".join(archive.device_names) or "no GPU"
+        fresh = [(head, text) for head, text in sentences(View(archive)) if (device, head) not in said]
+        if not fresh:
+            continue
+        said |= {(device, head) for head, _ in fresh}
+        lines += [f"On {markdown_text(device)} (`results/{archive.name}`):", ""]
+        lines += [f"- **{head}.** {markdown_text(text)}" for head, text in fresh]
+        lines.append("")
+    document = verdicts(ordered)
+    lines += [tally([row["verdict"] for row in document]) + " Ours among them:", ""]
+    lines += ["| | claim | verdict | here |", "| --- | --- | --- | --- |"]
+    for row in document:
+        if row["source"] == "ours":
+            statement, reason = markdown_text(row["statement"]), markdown_text(row["reason"])
+            lines.append(f"| {row['id']} | {statement} | {WORDS[row['verdict']]} | {reason} |")
+    lines += ["", "Archived runs (`irr claims` judges all of them):", ""]
+    lines += [told(archive) for archive in ordered]
+    return "\n".join(lines)
+
+
+def with_block(readme: str, block: str) -> str:
+    """The README with this block between its markers.
+
+    Raises:
+        IrrError: the markers are not there once each, in order.
+    """
+    parts = re.split(f"({re.escape(BEGIN)}|{re.escape(END)})", readme)
+    if parts[1::2] != [BEGIN, END]:
+        raise IrrError(f"README.md does not have {BEGIN} and {END}, once each and in this order")
+    return f"{parts[0]}{BEGIN}\n{block}\n{END}{parts[4]}"
+
+
+def main() -> None:
+    """Rewrite README.md from results/."""
+    block = answer_block([load(root) for root in find(RESULTS)])
+    README.write_text(with_block(README.read_text(encoding="utf-8"), block), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

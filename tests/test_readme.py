@@ -1,0 +1,74 @@
+"""The README says what the archives say, and names only what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.archive.read import find, load
+from harness.claims.evaluate import RESULTS
+from harness.environment import ROOT
+from harness.errors import IrrError
+from harness.report.readme import BEGIN, END, NONE, README, answer_block, with_block
+from tests.synthetic import sample_rows, write_archive
+from tests.test_claims import TABLE1
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return README.read_text(encoding="utf-8")
+
+
+def test_the_answer_is_what_the_archives_say(text: str) -> None:
+    block = answer_block([load(root) for root in find(RESULTS)])
+    assert with_block(text, block) == text, "python -m harness.report.readme writes it again"
+
+
+def test_no_figure_of_a_measurement_stands_outside_the_block(text: str) -> None:
+    outside = with_block(text, "")
+    assert not re.search(r"\d(\.\d+)? ?(x|times|us|percent|%)\b", outside)
+
+
+def test_without_archives_it_says_so(tmp_path: Path) -> None:
+    assert answer_block([]) == NONE
+    host = load(write_archive(tmp_path / "a", cells=["base"], study="host"))
+    assert answer_block([host]) == NONE
+
+
+def test_the_block_turns_with_the_samples(tmp_path: Path) -> None:
+    def block(factor: float) -> str:
+        times = {key: us * (factor if key[0].startswith("triton") else 1) for key, us in TABLE1.items()}
+        return answer_block([load(write_archive(tmp_path / str(factor) / "run", samples=sample_rows(times)))])
+
+    said = "11.3 to 24.6 times CUDA C++'s time in allocate"
+    assert said in block(1.0) and said not in block(0.5)
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    name = "<script>x</script> | [a](javascript:x)"
+    found = answer_block([load(write_archive(tmp_path / "a", samples=sample_rows(TABLE1), device_name=name))])
+    assert "<script>" not in found and "](javascript" not in found.replace("\\]", "")
+
+
+@pytest.mark.parametrize("readme", ["", f"{BEGIN}", f"{END}{BEGIN}", f"{BEGIN}{END}{BEGIN}{END}"])
+def test_markers_must_be_there_once(readme: str) -> None:
+    with pytest.raises(IrrError, match="once each"):
+        with_block(readme, "x")
+
+
+def test_every_task_and_path_it_names_is_there(text: str) -> None:
+    import tasks
+
+    known = {name for name, value in vars(tasks).items() if type(value).__name__ == "Task"}
+    named = set(re.findall(r"(?:\./irr|invoke) ([a-z]+)", text))
+    assert named and named <= known
+    outside = with_block(text, "")
+    paths = re.findall(r"`([\w.]+(?:/[\w.]+)*/?)`", outside)
+    made = {".venv/", "build/", "build/sm_90/", "raw/", "derived/", "report.html", "reproduce", "host", "verify"}
+    wanted = [path for path in paths if ("/" in path or "." in path) and path not in made and path != "SHA256SUMS"]
+    assert len(wanted) > 15
+    assert [
+        path for path in wanted if not any((base / path).exists() for base in (ROOT, ROOT / "harness/claims"))
+    ] == []
