@@ -70,25 +70,26 @@ RUN echo 'cuda-oxide left out (OXIDE=skip): its kernels will be needs-toolchain'
 # hadolint ignore=DL3006
 FROM oxide-${OXIDE} AS kernels
 WORKDIR /irr
-# What the kernels are made of, before all else: a change of a test or a text builds none of them again.
+# What the kernels are made of, before all else: a change of a test, a report or a text builds none of them again.
 COPY irr pins.toml pyproject.toml tasks.py ./
 COPY cuda cuda
-COPY data data
-COPY harness harness
 COPY patches patches
 COPY rust rust
 COPY triton triton
+COPY harness/__init__.py harness/cli.py harness/environment.py harness/errors.py harness/
+COPY harness/build harness/build
+COPY harness/workload harness/workload
 # /run/irr-kernels: where the builder mounts a build folder (irr image does), a kernel whose key is the same is not made
 # again.
 RUN mkdir build \
  && if [ -d /run/irr-kernels ]; then cp -r /run/irr-kernels/. build; fi \
  && PATH="/opt/cargo/bin:$PATH" ./irr build \
- && .venv/bin/python -m harness.image prepare \
  && rm -rf build/work
 COPY . ./
 # Any user must be able to read it, whatever the umask of whoever made the checkout or a temporary file. Not .venv: it is
 # readable, and a change of mode would copy its 2 GB once more.
-RUN .venv/bin/python -m compileall -q harness tasks.py \
+RUN .venv/bin/python -m harness.image prepare \
+ && .venv/bin/python -m compileall -q harness tasks.py \
  && find . -path ./.venv -prune -o ! -type l -exec chmod a+rX,go-w {} +
 
 # --- what is needed to run: no venv tools of Debian, no source of rustc, no cuda-oxide
