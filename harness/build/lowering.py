@@ -21,7 +21,7 @@ from harness.build import oxide
 from harness.build.assemble import only_entry
 from harness.build.manifest import ToolMissing, replace_file
 from harness.build.toolchain import find_toolkit
-from harness.environment import ROOT
+from harness.environment import ROOT, pins
 from harness.errors import IrrError
 
 SOURCE = "rust/probes/lowering.rs"
@@ -40,7 +40,7 @@ ARCHITECTURES = (90, 120)
 """libNVVM takes an older IR below Blackwell: both dialects are asked."""
 
 _ATOMIC = re.compile(
-    r"^\s*((?:atom|red|ld\.(?:relaxed|acquire)|st\.(?:relaxed|release)|fence|membar)[.\w]*)", re.MULTILINE
+    r"(?:^|;)[ \t]*((?:atom|red|ld\.(?:relaxed|acquire)|st\.(?:relaxed|release)|fence|membar)[.\w]*)", re.MULTILINE
 )
 
 
@@ -116,6 +116,40 @@ def probe_all(work: Path) -> dict[str, object]:
         "toolkit": find_toolkit().version,
         "operations": {name: {f"sm_{arch}": probe(name, arch, work) for arch in ARCHITECTURES} for name in PROBES},
     }
+
+
+def _builds(operations: dict, names: tuple[str, ...]) -> bool:
+    """Whether libNVVM takes all of them, in the dialect that cuda-oxide writes for the newest architecture."""
+    answers = [operations[name][f"sm_{ARCHITECTURES[-1]}"] for name in names]
+    return not any(answer["refused_by_oxide"] or answer["libnvvm"] for answer in answers)
+
+
+def findings(document: dict) -> dict[str, bool]:
+    """What P39 asks, from the answers of the pinned revision and of its parent.
+
+    Raises:
+        KeyError: one of the two has not been asked.
+    """
+    pinned = pins()["oxide"]
+    found: dict[str, bool] = {}
+    for side, commit in (("parent", pinned["parent"]), ("fix", pinned["revision"])):
+        operations = document[commit]["operations"]
+        found[f"oxide.{side}.load.builds"] = _builds(operations, ("load-relaxed", "load-acquire"))
+        found[f"oxide.{side}.store.builds"] = _builds(operations, ("store-relaxed", "store-release"))
+        found[f"oxide.{side}.acqrel.builds"] = _builds(operations, ("add-acqrel",))
+        found[f"oxide.{side}.seqcst.builds"] = _builds(operations, ("load-seqcst", "store-seqcst", "add-seqcst"))
+    operations = document[pinned["revision"]]["operations"]
+    lines = {
+        name: line
+        for name in PROBES
+        if name.startswith(("load", "store"))
+        for answer in operations[name].values()
+        for line in answer["ir"]
+    }
+    found["oxide.fix.clobber_unconditional"] = len(lines) == 6 and all("~{memory}" in line for line in lines.values())
+    fused = {"load-seqcst": r"fence\.sc\.gpu; ld\.acquire\.", "store-seqcst": r"fence\.sc\.gpu; st\.release\."}
+    found["oxide.fix.seqcst_fused"] = all(re.search(words, lines.get(name, "")) for name, words in fused.items())
+    return found
 
 
 def main(path: Path) -> None:

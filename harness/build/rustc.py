@@ -55,7 +55,10 @@ def run_rustc(
         lines = done.stderr.replace(f"{root}/", "").splitlines()
         error = next((n for n, line in enumerate(lines) if line.startswith("error")), 0)
         place = next((line.strip() for line in lines[error:] if line.strip().startswith("-->")), "")
-        raise IrrError(f"{what}: {(lines or ['rustc says nothing'])[error]} {place}".rstrip())
+        # cuda-oxide says why in the line after; rustc's own errors go on with the place and the source.
+        why = next((line.strip() for line in lines[error + 1 : error + 2] if re.match(r"\s+[A-Za-z]", line)), "")
+        words = [(lines or ["rustc says nothing"])[error], why, place]
+        raise IrrError(f"{what}: {' '.join(word for word in words if word)}")
     return done.stderr
 
 
