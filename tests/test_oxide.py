@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.build import cargo, oxide, series
+from harness.build import cargo, lowering, oxide, series
 from harness.build.assemble import count_ptx
 from harness.build.kernels import KERNELS
 from harness.build.manifest import ToolMissing
@@ -165,3 +165,53 @@ def test_additions_are_global_only_where_said(ptx: dict[str, str]) -> None:
     plain = ptx["rust-oxide/update/plain"]
     assert not re.search(r"(?:red|atom)[\w.]*\.global[\w.]*\.add\.f32", plain)
     assert count_ptx(plain, "update_plain")["fma.f32"] == 0
+
+
+# --- what the change changes (P39) ------------------------------------------------------------------------------------
+
+
+def answers(fixed: bool) -> dict:
+    """A document of harness.build.lowering as the two revisions gave it, cut to what is judged."""
+    templates = {
+        "load-relaxed": "ld.relaxed.gpu.b32 $0, [$1];",
+        "load-acquire": "ld.acquire.gpu.b32 $0, [$1];",
+        "load-seqcst": "fence.sc.gpu; ld.acquire.gpu.b32 $0, [$1];",
+        "store-relaxed": "st.relaxed.gpu.b32 [$0], $1;",
+        "store-release": "st.release.gpu.b32 [$0], $1;",
+        "store-seqcst": "fence.sc.gpu; st.release.gpu.b32 [$0], $1;",
+    }
+    operations = {}
+    for name in lowering.PROBES:
+        ir = [f'asm sideeffect "{templates[name]}", "~{{memory}}"'] if fixed and name in templates else []
+        refused = "" if fixed or name == "add-relaxed" else "Atomic loads/stores are not supported"
+        operations[name] = {
+            f"sm_{arch}": {"ptx": [], "ir": ir, "refused_by_oxide": "", "libnvvm": refused}
+            for arch in lowering.ARCHITECTURES
+        }
+    return {"operations": operations}
+
+
+def test_findings_of_the_two_revisions() -> None:
+    pinned = pins()["oxide"]
+    document = {pinned["parent"]: answers(False), pinned["revision"]: answers(True)}
+    found = lowering.findings(document)
+    assert {key: value for key, value in found.items() if not value} == {
+        f"oxide.parent.{operation}.builds": False for operation in ("load", "store", "acqrel", "seqcst")
+    }
+    document[pinned["revision"]] = answers(False)
+    assert not any(lowering.findings(document).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "key"),
+    [
+        ("load-relaxed", ', "~{memory}"', "", "oxide.fix.clobber_unconditional"),
+        ("load-seqcst", "fence.sc.gpu; ", "", "oxide.fix.seqcst_fused"),
+    ],
+)
+def test_a_revision_that_departs_shows(name: str, old: str, new: str, key: str) -> None:
+    pinned = pins()["oxide"]
+    document = {pinned["parent"]: answers(False), pinned["revision"]: answers(True)}
+    for answer in document[pinned["revision"]]["operations"][name].values():
+        answer["ir"] = [line.replace(old, new) for line in answer["ir"]]
+    assert [k for k, value in lowering.findings(document).items() if not value and ".fix." in k] == [key]
