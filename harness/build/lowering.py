@@ -16,6 +16,7 @@ import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from harness.build import oxide
 from harness.build.assemble import only_entry
@@ -150,6 +151,42 @@ def findings(document: dict) -> dict[str, bool]:
     fused = {"load-seqcst": r"fence\.sc\.gpu; ld\.acquire\.", "store-seqcst": r"fence\.sc\.gpu; st\.release\."}
     found["oxide.fix.seqcst_fused"] = all(re.search(words, lines.get(name, "")) for name, words in fused.items())
     return found
+
+
+KEPT = ROOT / "data" / "oxide-lowering.json"
+"""The answers of both revisions, kept because building two compilers is not part of a run; made by `main`."""
+
+
+def evidence(path: Path = KEPT) -> list[dict[str, Any]]:
+    """The findings as an archive's evidence, each with the toolchain that gave it; [] where nobody has asked.
+
+    Raises:
+        IrrError: the file is not what `main` writes, or one of the two revisions is missing from it.
+    """
+    if not path.is_file():
+        return []
+    pinned = pins()["oxide"]
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        found = findings(document)
+        sides = {"parent": document[pinned["parent"]], "fix": document[pinned["revision"]]}
+        how = {
+            side: f"harness.build.lowering: cuda-oxide {commit[:12]} ({'; '.join(said['deviations']) or 'as pinned'}), "
+            f"libNVVM of CUDA {said['toolkit']}, sm_{ARCHITECTURES[-1]}"
+            for (side, said), commit in zip(sides.items(), (pinned["parent"], pinned["revision"]), strict=True)
+        }
+        rows = [
+            {"name": name, "value": value, "unit": "bool", "how": how[name.split(".")[1]]}
+            for name, value in found.items()
+        ]
+        for name in PROBES:
+            for side, said in sides.items():
+                answer = said["operations"][name][f"sm_{ARCHITECTURES[-1]}"]
+                words = answer["refused_by_oxide"] or answer["libnvvm"] or "; ".join(answer["ptx"])
+                rows.append({"name": f"oxide.{side}.{name}.says", "value": words, "unit": "text", "how": how[side]})
+    except (ValueError, KeyError, TypeError) as error:
+        raise IrrError(f"{path.name} lacks {error}", "make it again: see harness/build/lowering.py") from None
+    return rows
 
 
 def main(path: Path) -> None:
