@@ -42,7 +42,7 @@ def loss_gate(
     missing = ~np.isin(reference.keys, pack(fused.coords))
     lost = int(missing.sum())
     unreached = np.isin(reference.keys, beyond) & ~missing
-    there = reference.earlier if given else np.zeros_like(reference.earlier)
+    there = reference.earlier if given else np.zeros(needed, np.int64)
     samples_lost = int((reference.block_samples - there)[missing | unreached].sum())
     written = float(fused.weight[np.isin(pack(fused.coords), beyond)].sum(dtype=np.float64)) - int(
         there[unreached].sum()

@@ -14,6 +14,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 
 from harness.environment import cache_root
 from harness.errors import IrrError
-from harness.workload.cells import Argument, Cell, load_cells, make_frames, make_scene
+from harness.workload.cells import Argument, Cell, load_cells, make_scene
 from harness.workload.frames import Trajectory, open_folder
 from harness.workload.reference import block_keys
 from harness.workload.volume import VolumeConfig
@@ -251,12 +252,11 @@ def _frame_count(kind: str, arguments: tuple[tuple[str, Argument], ...], voxel: 
 
 def count(kind: str, arguments: tuple[tuple[str, Argument], ...], warm: int, voxel: float) -> tuple[int, int]:
     """Blocks and samples of a frame and the `warm` frames before it."""
-    make_frames(kind, arguments, warm)
     given = dict(arguments)
     last = int(given["frame"])
-    parts = [
-        _frame_count(kind, tuple({**given, "frame": number}.items()), voxel) for number in range(last - warm, last + 1)
-    ]
+    rows = [tuple({**given, "frame": number}.items()) for number in range(last - warm, last + 1)]
+    with ThreadPoolExecutor(8) as pool:
+        parts = list(pool.map(lambda row: _frame_count(kind, row, voxel), rows))
     return len(np.unique(np.concatenate([keys for keys, _ in parts]))), sum(samples for _, samples in parts)
 
 
