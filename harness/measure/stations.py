@@ -17,6 +17,7 @@ from harness.build.kernels import KERNELS
 from harness.device.nvml import Values
 from harness.device.reading import Counters, Reading
 from harness.errors import IrrError
+from harness.gates.result import GateResult
 from harness.measure.gating import Outcome
 from harness.measure.inventory import HELPERS, Built, find_built
 from harness.measure.plan import OLDER, file_name
@@ -25,6 +26,9 @@ from harness.workload.cells import Cell
 from harness.workload.programs import Program
 
 HOST = "host"
+
+Findings = tuple[list[dict[str, Any]], list[GateResult]]
+"""Rows of evidence.json, and gates, that a cell without volumes gives."""
 
 
 class Rig(Protocol):
@@ -38,7 +42,7 @@ class Rig(Protocol):
     reduced: str | None
 
     def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True, load: str = "aot") -> Batch: ...
-    def findings(self, labels: Sequence[str], references: Path) -> list[dict[str, Any]]: ...
+    def findings(self, labels: Sequence[str], references: Path) -> Findings: ...
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome: ...
     def close(self) -> None: ...
 
@@ -197,8 +201,8 @@ class GpuRig:
         kernel = self.station.kernels[label] if load == "aot" else self.station.jit(label)
         return self.cell.batch(kernel, launch, table, l2, graph)
 
-    def findings(self, labels: Sequence[str], references: Path) -> list[dict[str, Any]]:
-        return []
+    def findings(self, labels: Sequence[str], references: Path) -> Findings:
+        return [], []
 
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome:
         kernels = self.station.kernels
@@ -233,7 +237,7 @@ class ProgramRig:
     def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True, load: str = "aot") -> Batch:
         return self.cell.batch(self.station.kernels[label] if load == "aot" else self.station.jit(label))
 
-    def findings(self, labels: Sequence[str], references: Path) -> list[dict[str, Any]]:
+    def findings(self, labels: Sequence[str], references: Path) -> Findings:
         from harness.measure.fma import gpu_findings
 
         return gpu_findings(self.cell, self.station, labels, references)
@@ -320,8 +324,8 @@ class HostRig:
     def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True, load: str = "aot") -> Batch:
         return HostBatch(self, label)
 
-    def findings(self, labels: Sequence[str], references: Path) -> list[dict[str, Any]]:
-        return []
+    def findings(self, labels: Sequence[str], references: Path) -> Findings:
+        return [], []
 
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome:
         volume = self.volumes[0]

@@ -23,13 +23,21 @@ from typing import Any
 
 import msgspec
 
-from harness.archive.schema import SAMPLES, PlanEntry
+from harness.archive.schema import SAMPLES, PlanEntry, gate_record
 from harness.archive.write import Journal
 from harness.device.reading import Reading
 from harness.errors import IrrError
 from harness.measure import controls
 from harness.measure.controls import surroundings, variant_cell
-from harness.measure.gating import Outcome, Subject, judge_cell, read_reference, reference_name, subjects
+from harness.measure.gating import (
+    Outcome,
+    Subject,
+    judge_cell,
+    read_reference,
+    record_json,
+    reference_name,
+    subjects,
+)
 from harness.measure.heartbeat import Heartbeat
 from harness.measure.plan import BLOCKED, CONTROL_CELL, NO_GRAPH, WARMUPS, blocked, row_of, shuffled, variant_of
 from harness.measure.sampler import Batch, measure
@@ -59,7 +67,7 @@ class Orders(msgspec.Struct, kw_only=True):
         station: `gpu`, `host`, or FILE:CLASS. uuid: the device. pass_number: from 0.
         plan: every entry of the pass. done: cells that an earlier worker of this pass has finished.
         banned: [cell, kernel] that hung or broke the device.
-        gates: whether to judge before and after; variants of a cell are never judged.
+        gates: whether to judge before timing; gates_after: and after it. Variants of a cell are never judged.
         controls: take the controls' findings after the cells.
         trajectories: cells that data/cells.toml does not have, with the counts that the manager's oracle found.
         parent: process id of the manager; the worker ends with it.
@@ -81,6 +89,7 @@ class Orders(msgspec.Struct, kw_only=True):
     done: list[str] = []
     banned: list[tuple[str, str]] = []
     gates: bool = True
+    gates_after: bool = True
     controls: bool = False
     trajectories: dict[str, Cell] = {}
     hold_ns: int | None = None
@@ -169,11 +178,12 @@ class CellRun:
             gates, failed = self._judge(rig, "before")
             ready = time.perf_counter()
             warmup = self._warm(batches)
-            with surroundings(self.variant, orders.uuid, orders.build):
+            with surroundings(self.variant, orders.uuid, orders.build, self.station):
                 samples = self._rounds(batches)
             timed = time.perf_counter()
-            evidence = self._findings(rig)
-            more, failed_after = self._judge(rig, "after")
+            evidence, compared = self._findings(rig)
+            gates += compared
+            more, failed_after = self._judge(rig, "after") if orders.gates_after else ([], set())
         finally:
             batches = {}
             rig.close()
@@ -244,12 +254,20 @@ class CellRun:
             beat=lambda what, suspect: self.heart.expect(gate_s, json.dumps([self.name, what, suspect])),
         )
 
-    def _findings(self, rig: Rig) -> list[dict[str, Any]]:
-        """What a program's images and clocks show: once a device, since they are the same in every pass."""
+    def _findings(self, rig: Rig) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """What a program's images and clocks show, and rows of gates.json: once a device, they repeat in every pass."""
         if isinstance(self.cell, Cell) or self.orders.pass_number:
-            return []
+            return [], []
         self.heart.expect(self.orders.deadlines[0], json.dumps([self.name, "the findings", ""]))
-        return rig.findings([entry.kernel for entry in self.entries], Path(self.orders.references))
+        found, gates = rig.findings([entry.kernel for entry in self.entries], Path(self.orders.references))
+        uuid = str(self.station.facts["uuid"])
+        records = [
+            gate_record(
+                g.to_json(), arm=g.subject, place="gpu", cell=self.name, when="after", pass_number=0, device_uuid=uuid
+            )
+            for g in gates
+        ]
+        return found, [record_json(record) for record in records]
 
     def _warm(self, batches: Mapping[int, Batch]) -> list[dict[str, Any]]:
         rows = []

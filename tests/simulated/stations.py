@@ -72,8 +72,8 @@ class ScriptedRig:
     def batch(self, label: str, launch: str, table: str, l2: str, graph: bool = True, load: str = "aot") -> Any:
         return ScriptedBatch(self, label)
 
-    def findings(self, labels: Sequence[str], references: Path) -> list[dict[str, Any]]:
-        return []
+    def findings(self, labels: Sequence[str], references: Path) -> tuple[list[dict[str, Any]], list[Any]]:
+        return [], []
 
     def outcome(self, *_: Any) -> Any:
         raise AssertionError("no gates in these tests")
