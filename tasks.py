@@ -147,6 +147,7 @@ def gate(c: Any, arms: str | None = None, json: bool = False) -> None:
         "allow-missing": "go on without arms that cannot be built here",
         "allow-shared": "use a device that others use; recorded in the archive",
         "lock-clocks": "lock the clocks while timing; never on a machine that others share",
+        "study": "one study instead of the matrix: attribution, scaling",
         "out": "folder of the archive; results/ where it is left out",
     }
 )
@@ -161,6 +162,7 @@ def reproduce(
     allow_missing: bool = False,
     allow_shared: bool = False,
     lock_clocks: bool = False,
+    study: str | None = None,
     out: str | None = None,
 ) -> None:
     """The whole job: build, gates, timing, archive, claims, page; last line `archive: PATH`."""
@@ -177,6 +179,7 @@ def reproduce(
         allow_missing=allow_missing,
         allow_shared=allow_shared,
         lock_clocks=lock_clocks,
+        study=study,
         out=Path(out) if out else None,
     )
     _finish(archive)

@@ -25,7 +25,10 @@ from harness.workload.volume import BLOCK_VOXELS, VOLUME_DTYPE, VOXEL_FIELDS, Vo
 VARIANTS = [
     kernel
     for kernel in KERNELS.values()
-    if kernel.source.startswith("cuda/variants/") and not kernel.host and kernel.language == "cuda"
+    if kernel.source.startswith("cuda/variants/")
+    and not kernel.host
+    and kernel.language == "cuda"
+    and not kernel.breaks
 ]
 
 

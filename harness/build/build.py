@@ -297,7 +297,12 @@ def build_one(job: Job, source_hash: str, key: str, build: Path, toolkit: Toolki
         counts = assemble.count_ptx(emitted.ptx, emitted.entry)
         check_ptx(job, emitted.ptx, counts)
         made = assemble.assemble(
-            emitted.ptx, emitted.entry, job.arch, job.ptxas_contracts, _assembler(job, toolkit), toolkit.nvdisasm,
+            emitted.ptx,
+            emitted.entry,
+            job.arch,
+            job.ptxas_contracts,
+            _assembler(job, toolkit),
+            toolkit.nvdisasm,
             kernel.registers,
         )
         expected = abi.expected_parameters(kernel, emitted.volume, emitted.trailing_nulls)

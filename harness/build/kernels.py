@@ -310,7 +310,7 @@ def _cause_rows() -> list[Kernel]:
         Kernel("rust-nvptx/allocate/nowait", "rust/nvptx/src/allocate_nowait.rs", "allocate_nowait", **study),
         Kernel("rust-nvptx/allocate/ray", "rust/nvptx/src/allocate_ray.rs", "allocate_ray", **study),
         Kernel("cuda/allocate/otherhash", "cuda/variants/allocate_otherhash.cu", "allocate_otherhash", waits=True,
-               host=True, breaks=OTHER_HASH, **study),
+               breaks=OTHER_HASH, **study),
     ]  # fmt: skip
     for language, slot, wide in (
         ("cuda", "cuda/variants/allocate_slotindex.cu", "cuda/variants/allocate_cas128.cu"),
@@ -318,9 +318,7 @@ def _cause_rows() -> list[Kernel]:
     ):
         rows += [
             Kernel(f"{language}/allocate/slotindex", slot, "allocate_slotindex", breaks=SLOTS_AS_INDICES, **study),
-            Kernel(
-                f"{language}/allocate/cas128", wide, "allocate_cas128", breaks=SPARE_INDICES, min_arch=90, **study
-            ),
+            Kernel(f"{language}/allocate/cas128", wide, "allocate_cas128", breaks=SPARE_INDICES, min_arch=90, **study),
         ]
     for language, source, entry in (
         ("cuda", "cuda/allocate.cu", "allocate"),

@@ -38,6 +38,7 @@ SINGLE_LAUNCHES = 300
 """Enough for a p99 (200 and more)."""
 
 EXTRACTIONS = 10
+FEWER = "sms"
 SMALL_POOLS = (1100, 600, 1)
 CAP = 32.0
 OTHER_CELL = "pts-1280k"
@@ -67,8 +68,18 @@ def variant_cell(cell: Cell, variant: str) -> Cell:
 
 
 @contextlib.contextmanager
-def surroundings(variant: str, uuid: str, build: str) -> Iterator[None]:
-    """What a variant changes around the cell: another process on the device, or a rest before it."""
+def surroundings(variant: str, uuid: str, build: str, station: Any = None) -> Iterator[None]:
+    """What a variant changes around the cell: another process on the device, a rest before it, or so many
+    multiprocessors that nothing else may use (`sms56`: 56 are left)."""
+    if variant.startswith(FEWER):
+        from harness.device.occupy import occupied
+
+        try:
+            with occupied(int(station.facts["sms"]) - int(variant.removeprefix(FEWER))):
+                yield
+        except IrrError as error:
+            raise ControlUnavailable(error.what) from None
+        return
     if variant != SHARED:
         if variant == "blocked":
             time.sleep(IDLE_S)

@@ -23,7 +23,7 @@ def run(cells: str | None = None, arms: str | None = None, out: Path | None = No
     """
     chosen = [cell.name for cell in select_cells(cells or ",".join(COUNTED_CELLS))]
     tasks.chosen_rows(arms)
-    tasks.check_writable(out if out is not None else tasks.RESULTS)
+    tasks.check_writable(out if out is not None else tasks.RESULTS / "new")
     found = tasks.find_devices(None, allow_shared=False)
     if found is None:
         raise IrrError(*tasks.NO_GPU)

@@ -63,8 +63,9 @@ class Rig(Protocol):
 
 
 def subjects(labels: Collection[str], place: str) -> list[Subject]:
-    """Arms whose kernels are all here, then every kernel that no arm covers. A twin is the same cubin: not twice."""
-    here = {label for label in labels if not label.endswith(TWIN)}
+    """Arms whose kernels are all here, then every kernel that no arm covers. A twin is the same cubin: not twice.
+    A variant that breaks something (its row says what) has no gate to pass."""
+    here = {label for label in labels if not label.endswith(TWIN) and not row_of(label).breaks}
     found = [
         Subject(arm.name, arm.allocate, arm.update)
         for arm in ARMS.values()

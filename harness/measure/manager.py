@@ -51,7 +51,7 @@ from harness.build.manifest import Manifest
 from harness.device.identity import child_environment
 from harness.environment import ROOT
 from harness.errors import IrrError
-from harness.measure import health, probe, tools
+from harness.measure import health, probe, studies, tools
 from harness.measure.fma import write_images
 from harness.measure.gating import reference_name, write_reference
 from harness.measure.heartbeat import Beat, Heartbeat
@@ -82,6 +82,7 @@ class Request(msgspec.Struct, kw_only=True):
         manifests: the kernels' records by sample name, for fingerprint and builds/.
         clocks: `free`, or what they were locked to.
         controls: entries of the controls, run after the passes in a worker of their own; none for no controls.
+        gates_once: judge in the first pass only, before timing, instead of before and after in every pass.
         sanitized, counted: kernels for compute-sanitizer before the passes and for Nsight Compute after them.
         counted_cells: where they are counted.
         device_facts: what NVML said of the devices, for a run without passes.
@@ -107,6 +108,7 @@ class Request(msgspec.Struct, kw_only=True):
     shared: bool = False
     clocks: str = "free"
     gates: bool = True
+    gates_once: bool = False
     controls: list[PlanEntry] = []
     sanitized: list[str] = []
     counted: list[str] = []
@@ -411,7 +413,8 @@ class Manager:
             parent=os.getpid(),
             done=[record["cell"] for record in result.cells],
             banned=sorted(self.banned),
-            gates=request.gates,
+            gates=request.gates and (result.number == 0 or not request.gates_once),
+            gates_after=not request.gates_once,
             controls=result.controls,
             trajectories=request.trajectories,
             hold_ns=request.hold_ns,
@@ -480,6 +483,7 @@ class Manager:
         counters = [row for record in watched for row in record["counters"]]
         found = [cell for record in records for cell in (record, *record["cells"])]
         evidence = [*request.evidence, *(item for owner in found for item in owner.get("evidence", []))]
+        evidence += studies.findings(request.study, samples)
         writer.run(run)
         writer.rows("samples.csv", samples + lost_rows)
         writer.file("warmup.csv", csv_bytes(SAMPLES, [row for record in records for row in _rows(record, "warmup")]))

@@ -25,9 +25,10 @@ from harness.measure import plan as planning
 from harness.measure import probe
 from harness.measure.inventory import Built, built_architectures, deviations, take_inventory
 from harness.measure.manager import Manager, Request, empty_run, read_request
+from harness.measure.studies import find_study
 from harness.measure.tools import COUNTED_CELLS
 from harness.measure.worker import utc_now
-from harness.workload.cells import Cell, load_cells, match_cells, select_cells
+from harness.workload.cells import STUDY_CELLS_FILE, Cell, load_cells, match_cells, select_cells
 from harness.workload.programs import Program, load_programs
 from harness.workload.trajectories import NeedsData, all_cells, frame_evidence
 
@@ -405,10 +406,58 @@ def contraction(passes: int | None = None, *, devices: str | None = None, allow_
     found = find_devices(devices, False)
     if found is None:
         return None
-    check_writable(RESULTS)
+    check_writable(RESULTS / "new")
     request = contraction_request(found, passes=passes, allow_missing=allow_missing, command=_command())
     name = next((str(d.get("name")) for d in found.devices if d.get("uuid") in found.uuids), "gpu")
     return start(request, archive_path(None, name))
+
+
+def study_request(
+    found: Found, name: str, *, passes: int | None, allow_missing: bool, allow_shared: bool, command: Sequence[str]
+) -> Request:
+    """A study of the table (harness/measure/studies.py) on GPUs.
+
+    Raises:
+        UsageError: no study has that name. IrrError: as `gpu_request`.
+    """
+    study = find_study(name)
+    rows = study.rows()
+    here = {**load_cells(), **load_cells(STUDY_CELLS_FILE)}
+    request = gpu_request(
+        found,
+        quick=False,
+        passes=passes,
+        cells=None,
+        arms=None,
+        allow_missing=allow_missing,
+        allow_shared=allow_shared,
+        command=command,
+        study=name,
+        rows=rows,
+        plan_of=lambda there: study.plan([row.name for row in rows if row.name in there], multiprocessors()),
+        rounds=study.rounds,
+        gates=study.gates,
+        gates_once=True,
+    )
+    names = {planning.variant_of(entry.cell)[0] for entry in request.plan}
+    request.trajectories = {n: here[n] for n in here if n in names and n not in load_cells()}
+    request.counted = sorted({e.kernel for e in request.plan if "@" not in e.kernel}) if study.counted_cells else []
+    request.counted_cells = list(study.counted_cells)
+    broken = {row.name: row.breaks for row in rows if row.breaks}
+    request.flags += [Note(what=f"{kernel} is timed and never judged", why=why) for kernel, why in broken.items()]
+    return request
+
+
+def multiprocessors() -> int | None:
+    """Multiprocessors of the first device the driver shows (all devices of a run are of one kind); makes no context."""
+    import ctypes
+
+    from harness.device import driver
+
+    library, value = driver.library(), ctypes.c_int()
+    if library.cuInit(0) != 0 or library.cuDeviceGetAttribute(ctypes.byref(value), ctypes.c_int(16), 0) != 0:
+        return None
+    return value.value
 
 
 def host_request(
@@ -485,9 +534,10 @@ def reproduce(
     allow_missing: bool = False,
     allow_shared: bool = False,
     lock_clocks: bool = False,
+    study: str | None = None,
     out: Path | None = None,
 ) -> Path:
-    """The whole job; the archive's path.
+    """The whole job, or one study of the table; the archive's path.
 
     Without a GPU: host gates, the contraction study on the CPU and the archived results, under a banner.
 
@@ -496,28 +546,44 @@ def reproduce(
     """
     if passes is not None and passes < 1:
         raise UsageError(f"--passes {passes}: at least 1")
+    if study is not None:
+        find_study(study)
+        if quick or cells is not None or arms is not None:
+            raise UsageError(f"--study {study} has cells and kernels of its own", "leave out --quick, --cells, --arms")
     check_cells(cells, quick)
     chosen_rows(arms)
-    check_writable(out if out is not None else RESULTS)  # before anything else; a wrong folder must cost seconds
+    check_writable(out if out is not None else RESULTS / "new")  # before anything else; a wrong folder must cost seconds
     found = find_devices(devices, allow_shared)
     if found is None:
         if require_gpu:
             raise IrrError(*NO_GPU)
         if devices not in (None, "all"):
             raise IrrError(f"--devices {devices}: {NO_GPU[0]}", NO_GPU[1])
+        if study is not None:
+            raise IrrError(f"the study {study} needs a GPU: {NO_GPU[0]}", NO_GPU[1])
         from harness.measure.without_gpu import reproduce_without_gpu
 
         return reproduce_without_gpu(quick=quick, passes=passes, cells=cells, arms=arms, out=out)
-    request = gpu_request(
-        found,
-        quick=quick,
-        passes=passes,
-        cells=cells,
-        arms=arms,
-        allow_missing=allow_missing,
-        allow_shared=allow_shared,
-        command=_command(),
-    )
+    if study is not None:
+        request = study_request(
+            found,
+            study,
+            passes=passes,
+            allow_missing=allow_missing,
+            allow_shared=allow_shared,
+            command=_command(),
+        )
+    else:
+        request = gpu_request(
+            found,
+            quick=quick,
+            passes=passes,
+            cells=cells,
+            arms=arms,
+            allow_missing=allow_missing,
+            allow_shared=allow_shared,
+            command=_command(),
+        )
     name = next((str(d.get("name")) for d in found.devices if d.get("uuid") in found.uuids), "gpu")
     with locked_clocks(found.uuids, lock_clocks) as clocks:
         request.clocks = clocks
@@ -525,7 +591,9 @@ def reproduce(
 
 
 def every_cell(request: Request) -> dict[str, Cell | Program]:
-    return {**load_cells(), **load_programs(), **request.trajectories}
+    """Cells by name; a variant in the plan (`base+sms56`) is its cell, which the worker changes."""
+    every = {**load_cells(), **load_programs(), **request.trajectories}
+    return {**every, **{e.cell: every[planning.variant_of(e.cell)[0]] for e in request.plan}}
 
 
 def start(request: Request, path: Path) -> Path:

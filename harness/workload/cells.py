@@ -15,6 +15,8 @@ from harness.workload.scenes import Scene, plane, sphere
 from harness.workload.volume import VolumeConfig
 
 CELLS_FILE = Path(__file__).parents[2] / "data" / "cells.toml"
+STUDY_CELLS_FILE = CELLS_FILE.with_name("study_cells.toml")
+"""Cells that belong to a study and not to the matrix."""
 
 Argument = float | int | str
 
