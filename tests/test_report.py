@@ -68,6 +68,22 @@ def tables(root: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------------ tables
 
 
+def test_frames_have_allocates_share_of_every_arm(tmp_path: Path) -> None:
+    stages = {
+        (CA, "real-a"): 30.0,
+        ("cuda/update/plain", "real-a"): 270.0,
+        (TA, "real-a"): 600.0,
+        (TU, "real-a"): 300.0,
+    }
+    table = tables(write_archive(tmp_path / "a", samples=sample_rows({**stages, (CA, "base"): 20.0})))["frames"]
+    found = {row["kernels"]: (row["cell"], round(row["ratio"], 2), round(row["share"], 2)) for row in table.rows}
+    assert found == {
+        "cuda/allocate/plain + cuda/update/plain": ("real-a", 1.0, 0.1),
+        "triton/allocate/static8 + triton/update/static8": ("real-a", 3.0, 0.67),
+        "cuda/allocate/plain + triton/update/static8": ("real-a", 1.1, 0.09),
+    }
+
+
 def test_tables_stand_with_the_papers_value_beside_ours(made: Path) -> None:
     found = tables(made)
     assert set(found) == {"table1", "table2", "table3", "loss", "cells"}

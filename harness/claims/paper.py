@@ -522,7 +522,9 @@ def real_cells(view: View) -> Verdict:
     middle, low, high = span(real)
     other = span(synthetic)[0]
     aa_floor = worst_floor([*real, *synthetic])
-    reason = f"Triton {x(low)} to {x(high)} on {len(real)} real cells, median {x(middle)}; synthetic median {x(other)}."
+    reason = f"Triton {x(low)} to {x(high)} on {len(real)} real cells, median {x(middle)}; synthetic median {x(other)}"
+    cast = view.sweep(TRITON_ALLOCATE, CUDA_ALLOCATE, axes=("trajectory",))
+    reason += f", of {len(cast)} cells of ray-cast frames {x(span(cast)[0])}." if cast else "."
     if aa_floor is None or abs(middle / other - 1) <= aa_floor:
         verdict = "undecided"
     else:

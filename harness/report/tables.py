@@ -32,6 +32,8 @@ from harness.claims.paper import (
 )
 from harness.claims.registry import RUST, Compared, View, span
 
+FRAME_AXES = ("real", "trajectory")
+
 Value = str | float | int | None
 
 
@@ -224,6 +226,38 @@ def totals(view: View) -> Table:
     return Table("table2", "Table 2: integration in total", columns, tuple(rows), note)
 
 
+def depth_frames(view: View) -> Table:
+    """Cells of depth frames, warm and cold, real and ray cast: both stages of every arm, and allocate's share."""
+    kernels = view.table.kernels()
+    pairs = [
+        (name, name.replace("/allocate/", "/update/")) for name in kernels if "/allocate/" in name and "@" not in name
+    ]
+    pairs.append((CUDA_ALLOCATE, TRITON_UPDATE))
+    rows: list[dict[str, Value]] = []
+    for cell in view.cells(FRAME_AXES):
+        for allocate, update in pairs:
+            if update not in kernels:
+                continue
+            total = total_ratio(view, allocate, update, cell)
+            part = view.median_us(allocate, cell)
+            if total is None or part is None:
+                continue
+            both = f"{label(view, allocate)} + {label(view, update)}"
+            rows.append(
+                {
+                    "axis": view.axis(cell), "cell": cell, "kernels": both,
+                    "allocate_us": part, "us": total.us, "ratio": total.ratio, "share": part / total.us,
+                }
+            )  # fmt: skip
+    columns = (
+        Column("axis", "axis", False), Column("cell", "cell", False), Column("kernels", "allocate + update", False),
+        Column("allocate_us", "allocate, us"), Column("us", "both, us"), Column("ratio", "ratio of both to CUDA C++"),
+        Column("share", "allocate's share"),
+    )  # fmt: skip
+    note = "Serial, fresh table (of a warm cell: as eight frames before left it). An arm that lost data has no row."
+    return Table("frames", "Depth frames: both stages", columns, tuple(rows), note)
+
+
 def by_cell(view: View) -> Table:
     """Table 3."""
     rows: list[dict[str, Value]] = []
@@ -382,7 +416,7 @@ def _cell_row(view: View, kernel: str, cell: str, regime: statistics.Regime) -> 
     return [row]
 
 
-TABLES: tuple[Callable[[View], Table], ...] = (by_stage, totals, by_cell, counters, loss, cells)
+TABLES: tuple[Callable[[View], Table], ...] = (by_stage, totals, by_cell, depth_frames, counters, loss, cells)
 
 
 def make_tables(view: View) -> list[Table]:
