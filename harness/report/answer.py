@@ -124,6 +124,10 @@ def loss_sentence(view: View) -> Sentence | None:
     return "Loss", f"{text}; the unbounded one lost nothing up to load {tried:.3f}."
 
 
+def _more(percent: float) -> str:
+    return f"{abs(percent):.2f} percent {'more' if percent >= 0 else 'less'}"
+
+
 def contraction_sentences(view: View) -> list[Sentence]:
     """The compiler-contraction study."""
     found: list[Sentence] = []
@@ -150,10 +154,10 @@ def contraction_sentences(view: View) -> list[Sentence]:
             compared = view.compare(kernel, base, "mandelbrot", Regime())
             if compared is not None:
                 gap = 100 * (compared.us.median - 1)
-                parts.append(f"{gap:+.1f} percent of time {text} ({language}; the blog: {seeds.blog(key):+.2f})")
+                parts.append(f"{_more(gap)} time {text} ({language}; the blog: {_more(seeds.blog(key))})")
                 break
     if parts:
-        found.append(("Contraction", f"Rust's Mandelbrot against CUDA C++'s: {', '.join(parts)}."))
+        found.append(("Contraction", f"Rust's Mandelbrot takes {', '.join(parts)} than CUDA C++'s."))
     return found
 
 

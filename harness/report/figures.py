@@ -253,6 +253,12 @@ def num(value: Value) -> float:
     return float(value) if isinstance(value, (int, float)) else math.nan
 
 
+def ends(values: Sequence[float], form: str) -> str:
+    """`2.8 to 3.3`, or one number where both ends are spelt alike."""
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low} to {high}"
+
+
 def span_words(values: Sequence[float]) -> str:
     """`0.82 to 0.88`, or one number where they agree."""
     low, high = n(min(values)), n(max(values))
@@ -1112,7 +1118,7 @@ def fma_map(view: View) -> Plot:
     share = 100 * tiles_hit / (found.size / 16) ** 2
     answer = (
         f"{pixels:,} of {total:,} pixels ({100 * pixels / total:.2f} percent) differ between {found.a} and {found.b}, "
-        f"by at most {most} iterations; they lie in {share:.1f} percent of its tiles of 16 x 16."
+        f"by at most {most} iterations; they lie in {share:.1f} percent of the tiles of 16 x 16."
     )
     blog = f"{seeds.blog('pixels'):,} pixels and {seeds.blog('largest')} iterations"
     answer += f" The blog has {blog}."
@@ -1144,7 +1150,7 @@ def fma_pairs(view: View) -> Plot:
     for name in every:
         alike.setdefault(str((document["patterns"].get(name) or {}).get("hash", name)), []).append(name)
     names = [group[0] for group in alike.values()]
-    shown = [words(", ".join(group), 44) for group in alike.values()]
+    shown = [group[0] + (f" and {len(group) - 1} more" if len(group) > 1 else "") for group in alike.values()]
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
@@ -1162,30 +1168,28 @@ def fma_pairs(view: View) -> Plot:
             for j in range(len(names)):
                 if i != j and grid[i, j] == grid[i, j]:
                     axes.text(j, i, f"{int(grid[i, j]):,}", ha="center", va="center", fontsize=8)
-        axes.set_xticks(range(len(names)), [words(x, 22) for x in shown], rotation=30, ha="right")
-        axes.set_yticks(range(len(names)), shown)
+        axes.set_xticks(range(len(names)), [words(x, 40) for x in shown], rotation=20, ha="right")
+        axes.set_yticks(range(len(names)), [words(x, 40) for x in shown])
         axes.tick_params(length=0)
         for side in axes.spines.values():
             side.set_visible(False)
         axes.set_title("pixels that differ", loc="left")
 
     differ = next((row for row in rows if {row["a"], row["b"]} == {"nvcc", "oxide"}), None)
-    answer = f"{len(every)} images are {count(len(names), 'distinct image')}"
-    together = [" = ".join(group) for group in alike.values() if len(group) > 1]
-    answer += f": {words('; '.join(together), 300)}." if together else "."
+    answer = f"{len(every)} images are {count(len(names), 'distinct image')}: {', '.join(shown)}."
     if differ is not None:
         answer += f" The fusions of nvcc and of cuda-oxide differ in {num(differ['pixels']):,.0f} pixels."
     columns = (
         Column("a", "a", False), Column("b", "b", False), Column("pixels", "pixels"), Column("max", "largest"),
         Column("class", "change class"), Column("net", "net, b - a"),
     )  # fmt: skip
-    table = Table("fma-pairs", "Pairs of images", columns, tuple(rows))
+    together = [" = ".join(group) for group in alike.values() if len(group) > 1]
+    note = f"The same image: {'; '.join(together)}." if together else "No two images are the same."
+    table = Table("fma-pairs", "Pairs of images", columns, tuple(rows), note)
     return Plot(answer, table, draw, (4 + 0.95 * len(names), 1.5 + 0.42 * len(names)))
 
 
-@figure(
-    "fma-time", "Mandelbrot: a language's time over CUDA C++'s", "Does contraction decide which language is faster?"
-)
+@figure("fma-time", "Mandelbrot: Rust's time over CUDA C++'s", "Does contraction decide which language is faster?")
 def fma_time(view: View) -> Plot:
     timed = [kernel for kernel in view.table.kernels("fma") if "/mandelbrot-" in kernel and "@" not in kernel]
     rows: list[dict[str, Value]] = []
@@ -1210,36 +1214,43 @@ def fma_time(view: View) -> Plot:
         raise Missing("the contraction study's kernels were not timed on a GPU")
     rows.sort(key=lambda row: (str(row["load"]), str(row["kernel"])))
 
+    shown = [row for row in rows if str(row["kernel"]).startswith("rust")] or rows
+
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
         axes.axvline(0, color=INK, linewidth=0.9)
-        for index, row in enumerate(rows):
+        for index, row in enumerate(shown):
             if row["floor"] is not None:
-                half = 100 * float(row["floor"])
+                half = 100 * num(row["floor"])
                 axes.barh(index, 2 * half, left=-half, height=0.8, color=BAND, zorder=0, label="A/A floor")
             values = [100 * (num(row[key]) - 1) for key in ("ratio", "low", "high")]
-            point(
-                axes, str(row["kernel"]), values, index,
-                "each compiler's contraction" if "-default-" in str(row["kernel"]) else "contraction off",
-                hollow="-off-" in str(row["kernel"]),
-            )  # fmt: skip
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_yticks(range(len(rows)), [words(f"{row['kernel']}, {row['load']}", 52) for row in rows])
+            off = "-off-" in str(row["kernel"])
+            legend_ = "contraction off" if off else "each compiler's contraction"
+            point(axes, str(row["kernel"]), values, index, legend_, hollow=off)
+        names = [str(row["kernel"]).split(" ")[0].replace("/fma/mandelbrot-", " ") for row in shown]
+        axes.set_ylim(len(shown) - 0.5, -0.5)
+        axes.set_yticks(
+            range(len(shown)), [words(f"{a}, {row['load']}", 52) for a, row in zip(names, shown, strict=True)]
+        )
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x", color=BAND, linewidth=0.5)
         axes.set_axisbelow(True)
-        axes.set_xlabel("percent slower than CUDA C++'s same program (left of 0 is faster)")
+        axes.set_xlabel("percent more time than CUDA C++'s same program (left of 0 is less)")
         legend(canvas, [axes], 3)
 
-    def of(word: str) -> list[float]:
-        return [100 * (num(row["ratio"]) - 1) for row in rows if word in str(row["kernel"])]
+    def of(language: str, word: str) -> list[float]:
+        here = [row for row in rows if str(row["kernel"]).startswith(language) and word in str(row["kernel"])]
+        return [100 * (num(row["ratio"]) - 1) for row in here]
 
-    parts = [
-        f"{text} {min(of(word)):+.1f} to {max(of(word)):+.1f} percent"
-        for word, text in (("-default-", "with each compiler's own contraction"), ("-off-", "with contraction off"))
-        if of(word)
-    ]
-    answer = f"Against CUDA C++'s Mandelbrot the others take {', '.join(parts)}."
+    parts = []
+    for language in dict.fromkeys(str(row["kernel"]).split("/")[0] for row in rows):
+        ways = [
+            f"{ends(of(language, word), '+.1f')} percent {text}"
+            for word, text in (("-default-", "with each compiler's own contraction"), ("-off-", "with contraction off"))
+            if of(language, word)
+        ]
+        parts.append(f"{language} {', '.join(ways)}")
+    answer = f"More (+) or less (-) time than CUDA C++'s Mandelbrot: {'; '.join(parts)}."
     columns = (
         Column("kernel", "kernel", False), Column("load", "load", False), Column("cell", "cell", False),
         Column("ratio", "ratio"), Column("low", "lowest pass"), Column("high", "highest pass"),
@@ -1247,7 +1258,7 @@ def fma_time(view: View) -> Plot:
         Column("different", "different", False),
     )  # fmt: skip
     table = Table("fma-time", "Mandelbrot against CUDA C++", columns, tuple(rows))
-    return Plot(answer, table, draw, (9, rows_height(len(rows), 1.2)), "stage = fma")
+    return Plot(answer, table, draw, (9, rows_height(len(shown), 1.2)), "stage = fma")
 
 
 # ------------------------------------------------------------------------------------------------------ the machine
@@ -1300,7 +1311,7 @@ def machine(view: View) -> Plot:
         name, _, unit = text.partition(", ")
         low = min(num(row[f"{key}_low"]) for row in rows if f"{key}_low" in row)
         high = max(num(row[f"{key}_high"]) for row in rows if f"{key}_high" in row)
-        parts.append(f"{name} {low:.0f} to {high:.0f} {unit}")
+        parts.append(f"{name} {ends([low, high], '.0f')} {unit}")
     samples = view.archive.samples
     throttled = int((samples["throttle"].fillna(0) > 0).sum())
     answer = f"{'; '.join(parts)}; {throttled} of {len(samples)} samples were throttled (kept, and flagged)."
