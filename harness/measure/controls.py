@@ -74,8 +74,11 @@ def surroundings(variant: str, uuid: str, build: str, station: Any = None) -> It
     if variant.startswith(FEWER):
         from harness.device.occupy import occupied
 
+        left, all_of_them = int(variant.removeprefix(FEWER)), int(station.facts.get("sms") or 0)
+        if left > all_of_them:
+            raise ControlUnavailable(f"{left} multiprocessors are wanted, and the device shows {all_of_them}")
         try:
-            with occupied(int(station.facts["sms"]) - int(variant.removeprefix(FEWER))):
+            with occupied(all_of_them - left):
                 yield
         except IrrError as error:
             raise ControlUnavailable(error.what) from None

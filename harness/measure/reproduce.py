@@ -552,7 +552,8 @@ def reproduce(
             raise UsageError(f"--study {study} has cells and kernels of its own", "leave out --quick, --cells, --arms")
     check_cells(cells, quick)
     chosen_rows(arms)
-    check_writable(out if out is not None else RESULTS / "new")  # before anything else; a wrong folder must cost seconds
+    # Before anything else: a wrong folder must cost seconds.
+    check_writable(out if out is not None else RESULTS / "new")
     found = find_devices(devices, allow_shared)
     if found is None:
         if require_gpu:

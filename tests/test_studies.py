@@ -1,0 +1,103 @@
+"""The studies' table: what is asked is there to be run, and what is found comes from samples."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_manager import request, run_json, samples
+
+from harness.archive.write import ArchiveWriter
+from harness.build.kernels import KERNELS
+from harness.claims.evaluate import registered
+from harness.errors import UsageError
+from harness.measure import studies
+from harness.measure.gating import subjects
+from harness.measure.manager import Manager, empty_run
+from harness.measure.plan import TWIN
+from harness.measure.reproduce import every_cell
+from harness.measure.studies import CAUSES, STUDIES
+from harness.workload.cells import STUDY_CELLS_FILE, load_cells
+from harness.workload.reference import evaluate
+
+BROKEN = [kernel for kernel in KERNELS.values() if kernel.breaks]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_question_has_kernels_cells_and_claims(name: str) -> None:
+    cells = {**load_cells(), **load_cells(STUDY_CELLS_FILE)}
+    for question in STUDIES[name].questions:
+        for pattern in question.kernels:
+            assert any(fnmatch.fnmatchcase(kernel, pattern) for kernel in KERNELS), pattern
+        assert {cell.removesuffix(studies.SMS) for cell in question.cells} <= cells.keys()
+        assert set(question.decides) <= {claim.id for claim in registered()}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_plan_has_every_entry_once_with_its_bases_and_their_twins(name: str) -> None:
+    plan = STUDIES[name].plan([row.name for row in STUDIES[name].rows()], 132)
+    keys = [(e.cell, e.kernel, e.launch, e.table) for e in plan]
+    assert len(set(keys)) == len(keys)
+    for cell, kernel, launch, table in keys:
+        if kernel.split("/")[1] in ("allocate", "update"):
+            base = f"cuda/{kernel.split('/')[1]}/plain"
+            assert {(cell, base, launch, table), (cell, base + TWIN, launch, table)} <= set(keys)
+    if name == "scaling":
+        assert {"base+sms56", "base+sms132"} <= {cell for cell, *_ in keys}
+        assert not any("+" in e.cell for e in STUDIES[name].plan(["cuda/allocate/plain"]))
+
+
+def test_unknown_studies_are_refused() -> None:
+    with pytest.raises(UsageError, match="attribution"):
+        studies.find_study("attributoin")
+
+
+def test_study_cells_hold_exact_counts() -> None:
+    cell = load_cells(STUDY_CELLS_FILE)["pts-2k"]
+    exact = evaluate(cell.scene(), cell.config)
+    assert (len(exact.coords), exact.samples) == (cell.blocks, cell.samples)
+
+
+def row(kernel: str, us: float, number: int, **changes: Any) -> dict[str, Any]:
+    usual = {"cell": "base", "launch": "serial", "table": "fresh", "l2": "asreset", "load": "aot", "status": "ok"}
+    return {**usual, "kernel": f"rust-oxide/allocate/{kernel}", "us": us, "pass": number, **changes}
+
+
+def test_causes_are_ratios_of_the_passes_medians() -> None:
+    rows = [row("plain", 10.0, 0), row("plain", 10.0, 1), row("nowait", 8.0, 0), row("nowait", 6.0, 1)]
+    rows += [row("nocounter", 9.0, n, status="lossy") for n in (0, 1)]
+    rows += [row("clamp", 99.0, 0, status="failed"), row("volatile", 99.0, 0, table="filled")]
+    found = {finding["name"]: finding for finding in studies.findings("attribution", rows)}
+    assert found["hypothesis.wait.ratio"]["value"] == pytest.approx(0.7)
+    assert found["hypothesis.wait.range"]["value"] == pytest.approx([0.6, 0.8])
+    assert found["hypothesis.counter.ratio"]["value"] == pytest.approx(0.9)
+    assert "breaks: blocks are neither" in found["hypothesis.counter.ratio"]["how"]
+    assert set(found) == {f"hypothesis.{cause}.{key}" for cause in ("wait", "counter") for key in ("ratio", "range")}
+    assert studies.findings("matrix", rows) == []
+
+
+def test_every_cause_is_a_kernel() -> None:
+    for variant, against, _ in CAUSES.values():
+        assert {f"rust-oxide/allocate/{name}" for name in (variant, against)} <= KERNELS.keys()
+
+
+@pytest.mark.parametrize("kernel", BROKEN, ids=lambda kernel: kernel.name)
+def test_what_breaks_something_is_never_judged_nor_in_the_matrix(kernel: Any) -> None:
+    assert not kernel.matrix and not kernel.host
+    assert subjects([kernel.name, "cuda/allocate/plain", "cuda/update/plain"], "gpu")[0].arm == "cuda"
+    assert all(kernel.name not in (s.allocate, s.update) for s in subjects([kernel.name], "gpu"))
+
+
+def test_a_study_without_its_multiprocessors_says_so(tmp_path: Path) -> None:
+    plan = STUDIES["scaling"].plan(["cuda/allocate/plain"], 132)
+    plan = [entry for entry in plan if entry.cell.startswith("base")]
+    asked = request(plan=plan, passes=1, study="scaling")
+    cells = every_cell(asked)
+    assert cells["base+sms56"] == load_cells()["base"]
+    archive = Manager(
+        ArchiveWriter.create(tmp_path / "a", empty_run(asked, cells)), asked, cells, lambda line: None
+    ).run()
+    assert {row["cell"] for row in samples(archive)} == {"base"}
+    assert sum("base+sms" in flag["what"] for flag in run_json(archive)["flags"]) == 2
