@@ -127,8 +127,8 @@ CUDA_BLOCKS = (64, 128, 512)
 
 def _cuda_study_rows() -> list[Kernel]:
     """CUDA's variants of the attribution study, each named for what it changes: `ray` asks no block twice along a ray,
-    `warp` lets one lane a warp insert a block, `run` one lane for a run of neighbours, `packed` is the voxel layout;
-    `integrate` is allocate and update in one pass. None but plain waits for an index that it does not use."""
+    `warp` lets one lane a warp insert a block, `run` one lane for a run of neighbours, `walls` finds a ray's blocks by
+    the walls between them, `packed` is the voxel layout; `integrate` is allocate and update in one pass. None but plain waits for an index that it does not use."""
     folder = "cuda/variants"
     study: dict[str, Any] = {"matrix": False}
     packed: dict[str, Any] = {"matrix": False, "voxels": "packed", "min_arch": 90}
@@ -137,6 +137,8 @@ def _cuda_study_rows() -> list[Kernel]:
         Kernel("cuda/allocate/warp", f"{folder}/allocate_warp.cu", "allocate_warp", **study),
         Kernel("cuda/allocate/ray-warp", f"{folder}/allocate_ray_warp.cu", "allocate_ray_warp", **study),
         Kernel("cuda/allocate/ray-run", f"{folder}/allocate_ray_run.cu", "allocate_ray_run", **study),
+        Kernel("cuda/allocate/walls", f"{folder}/allocate_walls.cu", "allocate_walls", host=True, **study),
+        Kernel("cuda/allocate/walls-run", f"{folder}/allocate_walls_run.cu", "allocate_walls_run", **study),
         Kernel("cuda/update/ray", f"{folder}/update_ray.cu", "update_ray", host=True, **study),
         Kernel("cuda/update/run", f"{folder}/update_run.cu", "update_run", **study),
         Kernel("cuda/update/packed", f"{folder}/update_packed.cu", "update_packed", **packed),
