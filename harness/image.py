@@ -195,13 +195,15 @@ def take_kernels(folder: Path) -> Path | None:
     """This checkout's kernels, which spare the image's build those whose key (sources, flags, tools) is the same; None
     where there are none. Those of cuda-oxide stay out: made by another toolchain than the pinned one, they would be
     kept for want of a better one, and the image would not be what the Dockerfile says."""
-    from harness.build.build import BUILD
+    from harness.build import build as kernels
 
-    for path in sorted(BUILD.glob("sm_*/*")):
-        if path.is_file() and not path.name.startswith((".", "rust-oxide--")):
-            target = folder / path.parent.name / path.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+    for job in kernels.plan(kernels.chosen_kernels(None), kernels.ARCHITECTURES):
+        for suffix in (*kernels.SUFFIXES, ".json"):
+            path = job.path(kernels.BUILD, suffix)
+            if job.kernel.language != "rust-oxide" and path.is_file():
+                target = job.path(folder, suffix)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
     return folder if folder.exists() else None
 
 

@@ -493,12 +493,12 @@ def test_setup_without_rustup_takes_the_compiler_on_path(setup):
     assert os.readlink(setup.made / "rustc") == str(setup.tools / "rustc")
 
 
-def test_kernels_of_an_unpinned_cuda_oxide_are_not_put_into_the_image(tmp_path, monkeypatch):
+def test_kernels_of_an_unpinned_cuda_oxide_and_of_no_row_are_not_put_into_the_image(tmp_path, monkeypatch):
     from harness.build import build
 
     made = tmp_path / "build" / "sm_90"
     made.mkdir(parents=True)
-    for name in ("cuda--update--plain.cubin", "rust-oxide--update--plain.cubin", ".lock"):
+    for name in ("cuda--update--plain.cubin", "rust-oxide--update--plain.cubin", "cuda--update--gone.cubin", ".lock"):
         (made / name).touch()
     monkeypatch.setattr(build, "BUILD", tmp_path / "build")
     taken = image.take_kernels(tmp_path / "kernels")
