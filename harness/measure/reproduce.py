@@ -441,7 +441,7 @@ def study_request(
     )
     names = {planning.variant_of(entry.cell)[0] for entry in request.plan}
     request.trajectories = {n: here[n] for n in here if n in names and n not in load_cells()}
-    request.counted = sorted({e.kernel for e in request.plan if "@" not in e.kernel}) if study.counted_cells else []
+    request.counted = study.counted(request.plan)
     request.counted_cells = list(study.counted_cells)
     broken = {row.name: row.breaks for row in rows if row.breaks}
     request.flags += [Note(what=f"{kernel} is timed and never judged", why=why) for kernel, why in broken.items()]

@@ -45,7 +45,7 @@ class Study:
     questions: what it is made of. rounds: of each cell and pass.
     gates: judge every kernel once a cell, in the first pass before timing; without them the loss figures of every
         sample still tell whether all blocks were built.
-    counted_cells: where Nsight Compute counts the study's kernels after the passes.
+    counted_cells: where Nsight Compute counts the study's kernels after the passes, all but those of SWEPT.
     """
 
     questions: tuple[Question, ...]
@@ -57,6 +57,11 @@ class Study:
         """Kernels of the study, in the table's order, the two that everything is compared with among them."""
         patterns = [*BASES, *(pattern for question in self.questions for pattern in question.kernels)]
         return [k for k in KERNELS.values() if any(fnmatch.fnmatchcase(k.name, p) for p in patterns) and not k.contract]
+
+    def counted(self, plan: Sequence[PlanEntry]) -> list[str]:
+        """Kernels of a plan that Nsight Compute counts."""
+        names = {entry.kernel for entry in plan if TWIN not in entry.kernel} if self.counted_cells else set()
+        return sorted(name for name in names if not any(fnmatch.fnmatchcase(name, p) for p in SWEPT))
 
     def cells(self) -> list[str]:
         return list(dict.fromkeys(cell for question in self.questions for cell in question.cells))
@@ -100,6 +105,9 @@ def _beside(stage: str, stages: Collection[str]) -> bool:
     """Whether a base of this stage belongs beside kernels of these stages; an integrating one stands against both."""
     return stage in stages or "integrate" in stages
 
+
+SWEPT = ("*-b[0-9]*", "triton/*-w[0-9]*", "triton/*-s[0-9]*[0-9][0-9][0-9][0-9]")
+"""Sizes of one kernel, which time alone tells apart: not counted."""
 
 SMS = "+sms"
 SHARE = 3 / 7
@@ -187,7 +195,7 @@ STUDIES: dict[str, Study] = {
                 "How fast can it be, and what does layout cost?",
                 ("O4", "O6"),
                 (
-                    "cuda/allocate/*ray*", "cuda/allocate/warp", "cuda/allocate/nowait", "cuda/allocate/plain-b*",
+                    "cuda/allocate/*ray*", "cuda/allocate/walls*", "cuda/allocate/warp", "cuda/allocate/nowait", "cuda/allocate/plain-b*",
                     "cuda/update/*", "cuda/integrate/*", "cuda/floor/null", "cuda/floor/geometry", "cuda/floor/atomics",
                     "rust-nvptx/allocate/*", "rust-nvptx/update/plain", "triton/allocate/while-nowait",
                     "triton/update/while",
@@ -212,7 +220,7 @@ STUDIES: dict[str, Study] = {
                 "How does time grow from 2 thousand to 20 million points?",
                 ("P20", "P22"),
                 (
-                    "cuda/allocate/plain", "cuda/allocate/ray-run*", "cuda/update/plain", "cuda/update/packed-run",
+                    "cuda/allocate/plain", "cuda/allocate/walls-run", "cuda/update/plain", "cuda/update/packed-run",
                     "rust-*/*/plain", "triton/*/while", "cuda/floor/null", "cuda/floor/geometry",
                 ),
                 ("pts-2k", "pts-20k", "base", "pts-1280k", "pts-5120k", "pts-20m"),

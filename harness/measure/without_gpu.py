@@ -59,6 +59,7 @@ def reproduce_without_gpu(
         gates += images
         if why:
             flags.append(Note(what="the contraction study did not run", why=why))
+        evidence += probes()
         found, why = language()
         evidence += found
         if why:
@@ -125,6 +126,18 @@ def contraction() -> tuple[list[dict[str, Any]], list[dict[str, Any]], str | Non
 
 
 TILE_CELLS = "base,lf-508,lf-918"
+PROBED_CELL = "pts-20k"
+"""All its points are threads that a GPU holds at once."""
+
+
+def probes() -> list[dict[str, Any]]:
+    """Findings on the table's protocol: one key word against three, and another hash (P1, P5)."""
+    from harness.workload.cells import load_cells
+    from harness.workload.probing import probe_evidence
+
+    cell = load_cells()[PROBED_CELL]
+    say("probes: the protocol step by step, with the key in one word and in three")
+    return probe_evidence(cell.name, cell.scene(), cell.config)
 
 
 def language() -> tuple[list[dict[str, Any]], str | None]:
