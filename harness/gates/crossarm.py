@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.gates.result import GateResult, judge
-from harness.gates.surface import SURFACE_VOXELS, surface_distance
+from harness.gates.surface import SURFACE_VOXELS, surfaces_apart
 from harness.workload.fused import Fused
 from harness.workload.reference import UNIT_ROUNDOFF, tsdf_bound
 from harness.workload.table import pack
@@ -27,6 +27,7 @@ def cross_gate(a: Fused, b: Fused, subject: str) -> GateResult:
     colours = sum(_differing(getattr(a, c)[here], getattr(b, c)[there], n) for c in "rgb")
     difference = np.abs(a.tsdf[here].astype(np.float64) - b.tsdf[there])
     beyond = int((~(difference <= 2 * tsdf_bound(n, n))).sum())
+    apart = surfaces_apart(a, b) if n.size <= SURFACE_VOXELS else None
     config = all(getattr(a, f) == getattr(b, f) for f in ("voxel", "truncation", "cap", "steps"))
     return judge(
         "cross-arm",
@@ -48,7 +49,9 @@ def cross_gate(a: Fused, b: Fused, subject: str) -> GateResult:
             "colours_differing": colours,
             "tsdf_beyond": beyond,
             "tsdf_worst": float(difference.max()) if n.size else None,
-            "hausdorff_m": surface_distance(a, b) if n.size <= SURFACE_VOXELS else None,
+            "hausdorff_m": apart.most if apart else None,
+            "mean_m": apart.mean if apart else None,
+            "vertices": list(apart.vertices) if apart else None,
         },
     )
 

@@ -9,6 +9,7 @@ triangles, and the gates need no GPU and no library.
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -107,35 +108,53 @@ def hausdorff(a: np.ndarray, b: np.ndarray) -> float:
     if not len(a) or not len(b):
         return float("inf")
     a, b = distinct(a), distinct(b)
-    return max(_nearest(a, b), _nearest(b, a))
+    return float(max(_nearest(a, b).max(), _nearest(b, a).max()))
 
 
-def _nearest(points: np.ndarray, others: np.ndarray) -> float:
-    """The largest distance from one of `points` to the nearest of `others`."""
+def _nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Distance of each of `points` to the nearest of `others`."""
     from scipy.spatial import cKDTree
 
-    return float(cKDTree(others).query(points)[0].max())
+    return cKDTree(others).query(points)[0]
 
 
-def surface_distance(a: Fused, b: Fused) -> float:
-    """How far apart the surfaces of two volumes are at most, metres; inf if only one has a surface, 0 if neither has.
+@dataclass(frozen=True)
+class Apart:
+    """How far apart two surfaces are, metres: at most, and on average over the vertices of both; vertices of each, one
+    for every edge crossed. Infinite if only one has a surface, 0 if neither has."""
 
-    An upper bound of the Hausdorff distance, and equal to it up to rounding: a crossing is compared with the other's
-    on the same edge, and only where the other has none (a value next to 0 changed sign) with its nearest vertex.
+    most: float
+    mean: float
+    vertices: tuple[int, int]
+
+
+def surfaces_apart(a: Fused, b: Fused) -> Apart:
+    """How far apart the surfaces of two volumes are.
+
+    The largest distance is an upper bound of the Hausdorff distance, and equal to it up to rounding: a crossing is
+    compared with the other's on the same edge, and only where the other has none (a value next to 0 changed sign) with
+    its nearest vertex.
     """
     known = np.union1d(pack(a.coords), pack(b.coords))
     (edges_a, at_a), (edges_b, at_b) = (_common_edges(volume, known) for volume in (a, b))
+    counts = len(edges_a), len(edges_b)
     if not len(edges_a) and not len(edges_b):
-        return 0.0
+        return Apart(0.0, 0.0, counts)
     if not len(edges_a) or not len(edges_b):
-        return float("inf")
+        return Apart(float("inf"), float("inf"), counts)
     _, here, there = np.intersect1d(edges_a, edges_b, assume_unique=True, return_indices=True)
-    apart = float(np.linalg.norm(at_a[here] - at_b[there], axis=1).max()) if len(here) else 0.0
+    parts = [np.linalg.norm(at_a[here] - at_b[there], axis=1)]
     alone_a, alone_b = np.delete(at_a, here, axis=0), np.delete(at_b, there, axis=0)
     for alone, other in ((alone_a, at_b), (alone_b, at_a)):
         if len(alone):
-            apart = max(apart, _nearest(distinct(alone), distinct(other)))
-    return apart
+            parts.append(_nearest(distinct(alone), distinct(other)))
+    every = np.concatenate(parts)
+    return Apart(float(every.max()), float(every.mean()), counts)
+
+
+def surface_distance(a: Fused, b: Fused) -> float:
+    """The largest distance of `surfaces_apart`, metres."""
+    return surfaces_apart(a, b).most
 
 
 def _common_edges(fused: Fused, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
