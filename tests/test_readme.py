@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.archive.read import find, load
-from harness.claims.evaluate import RESULTS
+from harness.archive.read import load
 from harness.environment import ROOT
 from harness.errors import IrrError
-from harness.report.readme import BEGIN, END, NONE, README, answer_block, with_block
+from harness.report.readme import BEGIN, END, NONE, README, answer_block, archived, with_block
 from tests.synthetic import sample_rows, write_archive
 from tests.test_claims import TABLE1
 
@@ -22,7 +21,7 @@ def text() -> str:
 
 
 def test_the_answer_is_what_the_archives_say(text: str) -> None:
-    block = answer_block([load(root) for root in find(RESULTS)])
+    block = answer_block(archived())
     assert with_block(text, block) == text, "python -m harness.report.readme writes it again"
 
 

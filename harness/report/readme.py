@@ -6,6 +6,7 @@ python -m harness.report.readme     rewrites the block (tests/test_readme.py fai
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -112,9 +113,21 @@ def with_block(readme: str, block: str) -> str:
     return f"{parts[0]}{BEGIN}\n{block}\n{END}{parts[4]}"
 
 
+def archived() -> list[Archive]:
+    """The archives of results/ that are in git: a run of one's own beside them is no part of the README. Without git
+    (an unpacked tarball), all of them."""
+    words = ["git", "ls-files", "-z", "--", f"{RESULTS.name}/*/raw/run.json"]
+    roots = find(RESULTS)
+    try:
+        listed = subprocess.run(words, cwd=README.parent, capture_output=True, check=True).stdout.decode().split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        return [load(root) for root in roots]
+    return [load(root) for root in roots if f"{RESULTS.name}/{root.name}/raw/run.json" in listed]
+
+
 def main() -> None:
     """Rewrite README.md from results/."""
-    block = answer_block([load(root) for root in find(RESULTS)])
+    block = answer_block(archived())
     README.write_text(with_block(README.read_text(encoding="utf-8"), block), encoding="utf-8")
 
 
