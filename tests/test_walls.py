@@ -50,3 +50,15 @@ def test_walls_give_the_samples_blocks(kind: str, voxel: float) -> None:
         pytest.skip(error.what)
     assert len(wanted) > 10
     assert np.array_equal(built("cuda/allocate/walls", scene, config), wanted)
+
+
+@pytest.mark.parametrize("kind", ["near", "on walls", "on axes", "far camera", "beyond reach"])
+@pytest.mark.parametrize("variant", ["nowait", "ray", "walls"])
+def test_rusts_variants_give_the_same_blocks(kind: str, variant: str) -> None:
+    scene, config = scatter(kind, 0.02, np.random.default_rng(3)), VolumeConfig(32_768, 0.02)
+    try:
+        wanted = built("rust-nvptx/allocate/plain", scene, config)
+        assert np.array_equal(wanted, built("cuda/allocate/plain", scene, config))
+    except ToolMissing as error:
+        pytest.skip(error.what)
+    assert np.array_equal(built(f"rust-nvptx/allocate/{variant}", scene, config), wanted)

@@ -128,7 +128,8 @@ CUDA_BLOCKS = (64, 128, 512)
 def _cuda_study_rows() -> list[Kernel]:
     """CUDA's variants of the attribution study, each named for what it changes: `ray` asks no block twice along a ray,
     `warp` lets one lane a warp insert a block, `run` one lane for a run of neighbours, `walls` finds a ray's blocks by
-    the walls between them, `packed` is the voxel layout; `integrate` is allocate and update in one pass. None but plain waits for an index that it does not use."""
+    the walls between them, `packed` is the voxel layout; `integrate` is allocate and update in one pass. None but plain
+    waits for an index that it does not use."""
     folder = "cuda/variants"
     study: dict[str, Any] = {"matrix": False}
     packed: dict[str, Any] = {"matrix": False, "voxels": "packed", "min_arch": 90}
@@ -309,8 +310,13 @@ def _cause_rows() -> list[Kernel]:
         Kernel("rust-oxide/allocate/nofence", causes, "allocate_nofence", waits=True, **study),
         Kernel("rust-oxide/allocate/nowait", causes, "allocate_nowait", **study),
         Kernel("rust-oxide/allocate/nostore", causes, "allocate_nostore", breaks=NO_STORE, **study),
-        Kernel("rust-nvptx/allocate/nowait", "rust/nvptx/src/allocate_nowait.rs", "allocate_nowait", **study),
-        Kernel("rust-nvptx/allocate/ray", "rust/nvptx/src/allocate_ray.rs", "allocate_ray", **study),
+        *(
+            Kernel(
+                f"rust-nvptx/allocate/{name}", f"rust/nvptx/src/allocate_{name}.rs", f"allocate_{name}", host=True,
+                **study,
+            )
+            for name in ("nowait", "ray", "walls")
+        ),
         Kernel("cuda/allocate/otherhash", "cuda/variants/allocate_otherhash.cu", "allocate_otherhash", waits=True,
                breaks=OTHER_HASH, **study),
     ]  # fmt: skip

@@ -195,7 +195,8 @@ STUDIES: dict[str, Study] = {
                 "How fast can it be, and what does layout cost?",
                 ("O4", "O6"),
                 (
-                    "cuda/allocate/*ray*", "cuda/allocate/walls*", "cuda/allocate/warp", "cuda/allocate/nowait", "cuda/allocate/plain-b*",
+                    "cuda/allocate/*ray*", "cuda/allocate/walls*", "cuda/allocate/warp", "cuda/allocate/nowait",
+                    "cuda/allocate/plain-b*",
                     "cuda/update/*", "cuda/integrate/*", "cuda/floor/null", "cuda/floor/geometry", "cuda/floor/atomics",
                     "rust-nvptx/allocate/*", "rust-nvptx/update/plain", "triton/allocate/while-nowait",
                     "triton/update/while",

@@ -35,7 +35,7 @@ impl Sample {
 }
 
 /// A point this close to the camera has no direction.
-const NEAREST: f32 = 1e-6;
+pub const NEAREST: f32 = 1e-6;
 
 /// Hand every sample of point `i` that is not occluded to `visit`, from the near end of the band to the far end.
 ///

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 use std::thread;
 
-use irr_core::{Camera, Target, VOLUME_LAYOUT, Volume};
+use irr_core::{Camera, Target, VOLUME_LAYOUT, Volume, designs};
 
 /// Points that a thread takes at a time: one block of the GPU's grid.
 const BLOCK_POINTS: u32 = 256;
@@ -108,6 +108,18 @@ unsafe fn allocate(inputs: &Inputs, i: u32) {
     unsafe { irr_core::allocate::<Host>(inputs.volume, inputs.points, inputs.n, i, inputs.camera) }
 }
 
+unsafe fn allocate_nowait(inputs: &Inputs, i: u32) {
+    unsafe { designs::allocate_nowait::<Host>(inputs.volume, inputs.points, inputs.n, i, inputs.camera) }
+}
+
+unsafe fn allocate_ray(inputs: &Inputs, i: u32) {
+    unsafe { designs::allocate_ray::<Host>(inputs.volume, inputs.points, inputs.n, i, inputs.camera) }
+}
+
+unsafe fn allocate_walls(inputs: &Inputs, i: u32) {
+    unsafe { designs::allocate_walls::<Host>(inputs.volume, inputs.points, inputs.n, i, inputs.camera) }
+}
+
 unsafe fn update(inputs: &Inputs, i: u32) {
     unsafe { irr_core::update::<Host>(inputs.volume, inputs.points, inputs.colors, inputs.n, i, inputs.camera) }
 }
@@ -155,6 +167,9 @@ pub unsafe extern "C" fn irr_launch(
 ) -> c_int {
     let kernel: Kernel = match unsafe { CStr::from_ptr(entry) }.to_bytes() {
         b"allocate" => allocate,
+        b"allocate_nowait" => allocate_nowait,
+        b"allocate_ray" => allocate_ray,
+        b"allocate_walls" => allocate_walls,
         b"update" => update,
         _ => return -1,
     };
