@@ -215,3 +215,20 @@ def test_a_revision_that_departs_shows(name: str, old: str, new: str, key: str) 
     for answer in document[pinned["revision"]]["operations"][name].values():
         answer["ir"] = [line.replace(old, new) for line in answer["ir"]]
     assert [k for k, value in lowering.findings(document).items() if not value and ".fix." in k] == [key]
+
+
+def test_the_kept_answers_bear_the_claim_out() -> None:
+    rows = {row["name"]: row for row in lowering.evidence()}
+    assert rows["oxide.parent.load.builds"]["value"] is False and rows["oxide.fix.load.builds"]["value"] is True
+    assert "Atomic loads/stores are not supported" in rows["oxide.parent.load-relaxed.says"]["value"]
+    assert "Illegal instruction: fence" in rows["oxide.parent.add-acqrel.says"]["value"]
+    assert rows["oxide.fix.load-seqcst.says"]["value"] == "fence.sc.gpu; ld.acquire.gpu.b32"
+    assert all("unpinned toolchain" in row["how"] for row in rows.values()), "how says which compilers answered"
+
+
+def test_kept_answers_that_lack_a_revision_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "oxide-lowering.json"
+    assert lowering.evidence(path) == []
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(IrrError, match="oxide-lowering.json lacks"):
+        lowering.evidence(path)

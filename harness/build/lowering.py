@@ -14,7 +14,6 @@ import ctypes
 import json
 import re
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -192,8 +191,8 @@ def evidence(path: Path = KEPT) -> list[dict[str, Any]]:
 def main(path: Path) -> None:
     """Ask the cuda-oxide of IRR_OXIDE and put its answers under its revision in the file."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    with tempfile.TemporaryDirectory(dir=ROOT / "build") as work:
-        kept[oxide.find_oxide().revision] = probe_all(Path(work))
+    # The build's own work folder: cuda_device is there already where kernels were built.
+    kept[oxide.find_oxide().revision] = probe_all(ROOT / "build" / "work")
     replace_file(path, (json.dumps(kept, indent=1, sort_keys=True) + "\n").encode())
 
 
