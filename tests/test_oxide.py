@@ -230,5 +230,5 @@ def test_kept_answers_that_lack_a_revision_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "oxide-lowering.json"
     assert lowering.evidence(path) == []
     path.write_text("{}", encoding="utf-8")
-    with pytest.raises(IrrError, match="oxide-lowering.json lacks"):
+    with pytest.raises(IrrError, match=r"oxide-lowering\.json lacks"):
         lowering.evidence(path)
