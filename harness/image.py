@@ -39,6 +39,9 @@ REFUSAL_SECONDS = {"no GPU": 10, "results": 5}
 USER = 12345
 """A uid and gid without an entry in the image's passwd: what `--user $(id -u):$(id -g)` gives it."""
 
+LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
+"""Podman's own defaults are above what a machine that is itself a guest may set."""
+
 OXIDE_HOSTS = ("https://github.com", "https://static.rust-lang.org")
 PIP_OPTIONS = ("cert", "index-url", "extra-index-url", "proxy", "trusted-host", "default-timeout")
 """What of this machine's pip configuration the build needs in order to download as this machine does."""
@@ -229,7 +232,7 @@ def build(engine: Engine, context: Path, commit: str, work: Path) -> None:
         with log.open("w", encoding="utf-8") as stream:
             made = engine.call(
                 "build", "--isolation", "oci", "--network", "host", "--pull=never", "--format", "docker",
-                "--ulimit", "nofile=1024:1024", *mounts, f"--build-arg=OXIDE={mode}",
+                *LIMITS[:2], *mounts, f"--build-arg=OXIDE={mode}",
                 f"--build-arg=IRR_COMMIT={commit}", "--tag", "irr", "--file", str(context / "Dockerfile"), str(context),
                 capture_output=False, stdout=stream, stderr=subprocess.STDOUT,
             )  # fmt: skip
@@ -268,7 +271,7 @@ def run(
     begin = time.monotonic()
     done = engine.call(
         "run", "--rm", "--network", "none", "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp:exec",
-        "--cap-drop", "all", "--security-opt", "no-new-privileges", "--ulimit", "nofile=1024:1024",
+        "--cap-drop", "all", "--security-opt", "no-new-privileges", *LIMITS,
         "--user", f"{USER}:{USER}", "--volume", f"{results}:/irr/results", "irr", *words,
         timeout=timeout,
     )  # fmt: skip
@@ -342,7 +345,7 @@ def sizes(engine: Engine) -> str:
     """How large the image and its parts are."""
     total = engine.call("image", "inspect", "--format", "{{.Size}}", "irr").stdout.strip()
     parts = engine.call(
-        "run", "--rm", "--network", "none", "irr", "du", "-sm", "/irr/.venv", "/irr/build", "/usr"
+        "run", "--rm", "--network", "none", *LIMITS, "irr", "du", "-sm", "/irr/.venv", "/irr/build", "/usr"
     ).stdout
     words = [f"{path} {int(mib) / 1024:.2f}" for mib, path in (line.split() for line in parts.splitlines())]
     return f"image: {int(total) / 1e9:.2f} GB unpacked (GiB: {', '.join(words)})"
