@@ -823,7 +823,8 @@ def headline_fell(view: View) -> Verdict:
 # ------------------------------------------------------------------------------------------------- Rust's allocate
 
 SCOPED, OXIDE = "rust-oxide/allocate/scoped", "rust-oxide/allocate/plain"
-BRANCHES, GLOBAL_MEMORY = ("BRA", "BSSY", "BSYNC", "BRX"), ("LDG", "STG")
+# Rust's pointers are generic: LD and ST reach the same memory as nvcc's LDG and STG.
+BRANCHES, GLOBAL_MEMORY = ("BRA", "BSSY", "BSYNC", "BRX"), ("LDG", "STG", "LD", "ST")
 HIT, SECTORS, DURATION = "l1tex__t_sector_hit_rate.pct", "lts__t_sectors.sum", "gpu__time_duration.sum"
 SCOREBOARD = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
 

@@ -27,7 +27,7 @@ class Question:
     """One question of a study.
 
     Attributes:
-        asks: the question. decides: ids of the claims it decides.
+        asks: the question. decides: ids of the claims it decides; none for a figure alone.
         kernels: globs of kernel names. cells: names, `+sms*` for the two numbers of multiprocessors.
         regimes: all of them for allocate; other stages know a fresh table only.
     """
@@ -49,7 +49,7 @@ class Study:
     """
 
     questions: tuple[Question, ...]
-    rounds: int = 20
+    rounds: int = 15
     gates: bool = True
     counted_cells: tuple[str, ...] = ()
 
@@ -219,7 +219,7 @@ STUDIES: dict[str, Study] = {
             ),
             Question(
                 "How does time grow from 2 thousand to 20 million points?",
-                ("P20", "P22"),
+                (),
                 (
                     "cuda/allocate/plain", "cuda/allocate/walls-run", "cuda/update/plain", "cuda/update/packed-run",
                     "rust-*/*/plain", "triton/*/while", "cuda/floor/null", "cuda/floor/geometry",

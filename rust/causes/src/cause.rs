@@ -81,7 +81,8 @@ impl Cause for FewerExchanges {
 }
 
 /// Scope of one block: too narrow, since other blocks claim the same slots. Breaks the contract; whether a gate sees it
-/// is the hardware's business (atomics on global memory are made in L2 whatever their scope).
+/// is the hardware's business (atomics on global memory are made in L2 whatever their scope). The scope reaches the
+/// compare-exchange only: at the pinned revision cuda-oxide writes every `swap` without one, which is the device's.
 pub struct BlockScope;
 
 impl Cause for BlockScope {

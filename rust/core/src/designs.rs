@@ -170,7 +170,11 @@ struct Axis {
 fn axis(a: i32, b: i32) -> Axis {
     let (low, high) = if a < b { (a, b) } else { (b, a) };
     let wall = if low == high { f32::INFINITY } else { (8 * high) as f32 };
-    Axis { low, wall, apart: high - low }
+    Axis {
+        low,
+        wall,
+        apart: high - low,
+    }
 }
 
 /// The ray's blocks by the walls between them, each asked for once and no index waited for. The argument why no sample
