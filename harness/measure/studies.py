@@ -204,7 +204,7 @@ STUDIES: dict[str, Study] = {
                 (*SPHERES, "r-2.0"),
             ),
         ),
-        counted_cells=("base", "lf-918"),
+        counted_cells=("base",),
     ),
     "scaling": Study(
         (
