@@ -90,7 +90,11 @@ def rust_source() -> str:
     lines += ["#[repr(C)]", "#[derive(Clone, Copy)]", "pub struct Volume {"]
     for field in FIELDS:
         lines += [f"    /// {field.meaning}", f"    pub {field.name}: {field.rust},"]
-    lines += ["}", "", "/// What the ABI check reads back: size of Entry, of Volume, then offset and size of every field."]
+    lines += [
+        "}",
+        "",
+        "/// What the ABI check reads back: size of Entry, of Volume, then offset and size of every field.",
+    ]
     lines += [f"pub const VOLUME_LAYOUT: [u32; {2 + 2 * len(FIELDS)}] = ["]
     lines += ["    size_of::<Entry>() as u32,", "    size_of::<Volume>() as u32,"]
     for field in FIELDS:
