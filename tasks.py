@@ -389,7 +389,7 @@ def lint(c: Any) -> None:
     ]
     if (ROOT / "Dockerfile").exists():
         checks.append([str(Path(python).with_name("hadolint")), "Dockerfile"])
-    failed = [Path(words[2] if words[1] == "-m" else words[0]).name for words in checks if _status(words)]
+    failed = [Path(words[2] if "-m" in words else words[0]).name for words in checks if _status(words)]
     if failed:
         raise IrrError(f"lint failed: {', '.join(dict.fromkeys(failed))} (said above)")
 
