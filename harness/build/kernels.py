@@ -165,8 +165,8 @@ def _cuda_study_rows() -> list[Kernel]:
 def _triton_rows() -> list[Kernel]:
     """Triton's kernels. A program's points are its lanes, SLOTS is the scratch, WAIT whether it waits."""
     static, loop = "triton/allocate_static.py", "triton/allocate_while.py"
-    bounded = {"bounded": True, "scratch": SCRATCH_SLOTS}
-    warp = {"threads": 32, "points": 32}
+    bounded: dict[str, Any] = {"bounded": True, "scratch": SCRATCH_SLOTS}
+    warp: dict[str, Any] = {"threads": 32, "points": 32}
     return [
         Kernel("triton/allocate/static8", static, "allocate_static", **bounded, constants={"BOUND": 8}),
         # slot = lane: every program shares 256 addresses, the paper's first form (P25, P27)
@@ -236,7 +236,7 @@ TRITON_TILES = ((64, 1), (64, 2), (128, 1), (128, 2), (128, 4), (256, 1), (256, 
 def _triton_study_rows() -> list[Kernel]:
     """Triton's variants of the attribution study: one thing changed each."""
     static, loop, update = "triton/allocate_static.py", "triton/allocate_while.py", "triton/update.py"
-    bounded = {"bounded": True, "matrix": False}
+    bounded: dict[str, Any] = {"bounded": True, "matrix": False}
     load, predicated, acqrel = "allocate_static_load", "allocate_while_predicated", "allocate_static_acqrel"
     rows = [
         Kernel(f"triton/allocate/static8-s{n}", static, "allocate_static", **bounded, scratch=n, constants={"BOUND": 8})
@@ -261,7 +261,7 @@ def _triton_study_rows() -> list[Kernel]:
         ),
     ]  # fmt: skip
     for lanes, warps in TRITON_TILES:
-        tile = {"threads": 32 * warps, "points": lanes, "matrix": False}
+        tile: dict[str, Any] = {"threads": 32 * warps, "points": lanes, "matrix": False}
         name = f"while-w{lanes}x{warps}"
         rows += [
             Kernel(f"triton/allocate/{name}", loop, "allocate_while", **tile, waits=True, scratch=SCRATCH_SLOTS),

@@ -60,7 +60,7 @@ def check_builds(builds: Path) -> Provenance:
             continue
         todo.append((ptx, manifest))
     with ThreadPoolExecutor(max_workers=2) as pool:
-        outcomes += pool.map(lambda pair: reassemble(*pair, ptxas), todo)
+        outcomes += pool.map(lambda pair: reassemble(pair[0], pair[1], ptxas), todo)
     return Provenance(
         same=sum(outcome.same is True for outcome in outcomes),
         different=[outcome.detail for outcome in outcomes if outcome.same is False],

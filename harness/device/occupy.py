@@ -34,9 +34,7 @@ def source() -> str:
     """The kernel's PTX: (flag, seen, limit in ns). `seen[m]` becomes 1 where a block runs on multiprocessor m."""
     keep = "\n".join(f"    mov.u32 %k{i}, %clock;" for i in range(LIVE))
     # Changed in the loop, or they could be folded into one before it.
-    change = "\n".join(
-        f"    mad.lo.u32 %k{i}, %k{i}, %k{i}, %r3;" for i in range(LIVE)
-    )
+    change = "\n".join(f"    mad.lo.u32 %k{i}, %k{i}, %k{i}, %r3;" for i in range(LIVE))
     fold = "\n".join(f"    xor.b32 %r1, %r1, %k{i};" for i in range(LIVE))
     return f"""\
 .version 7.0
