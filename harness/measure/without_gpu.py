@@ -16,6 +16,7 @@ import msgspec
 from harness.archive.schema import Note, gate_record
 from harness.archive.verify import check_raw
 from harness.archive.write import SUMS
+from harness.build import lowering
 from harness.environment import RESULTS, scratch
 from harness.errors import IrrError
 from harness.gates.faults import evidence as planted_evidence
@@ -60,6 +61,8 @@ def reproduce_without_gpu(
         if why:
             flags.append(Note(what="the contraction study did not run", why=why))
         evidence += probes()
+        evidence += lowering.evidence()
+        flags.append(Note(what="findings on cuda-oxide's lowering", why="recorded where it was, not run here"))
         found, why = language()
         evidence += found
         if why:
