@@ -108,7 +108,11 @@ def saxpy_tie(view: View) -> Verdict:
     us = view.median_us(base, "saxpy")
     assert us is not None
     share = 12 * elements / us / 1e3 / bandwidth  # reads x and y, writes y: 12 bytes an element
-    reason = f"Rust {gap(compared):+.2%}, {compared.difference.reason}; {share:.0%} of {bandwidth:.0f} GB/s."
+    reason = f"Rust {gap(compared):+.2%}, {compared.difference.reason}; {share:.0%} of {bandwidth:.0f} GB/s"
+    copied = view.value("device.copy_gb_s")
+    if isinstance(copied, (int, float)) and copied > 0:
+        reason += f", {share * bandwidth / copied:.0%} of the {copied:.0f} GB/s that a copy reaches on this card"
+    reason += "."
     met = compared.difference.side == 0 and abs(share - figures.blog("bandwidth_share")) <= 0.05
     return timed(compared, met, reason, {"bandwidth_share": share})
 

@@ -308,8 +308,9 @@ class GpuVolume:
         marks[2].record(self.stream)
         go(buffers, triangles)
         marks[3].record(self.stream)
-        vertices = buffers["vertices"].get(stream=self.stream)[: 9 * triangles].reshape(-1, 3, 3)
-        colors = buffers["colors"].get(stream=self.stream)[: 9 * triangles].reshape(-1, 3, 3)
+        # Only what was written: without a triangle the buffers hold one element that nobody wrote.
+        vertices = buffers["vertices"][: 9 * triangles].get(stream=self.stream).reshape(-1, 3, 3)
+        colors = buffers["colors"][: 9 * triangles].get(stream=self.stream).reshape(-1, 3, 3)
         marks[4].record(self.stream)
         marks[4].synchronize()
         count_us, allocate_us, kernel_us, copy_us = (
