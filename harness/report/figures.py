@@ -30,6 +30,7 @@ from harness.claims.paper import (
 )
 from harness.claims.registry import Compared, Open, View
 from harness.claims.statistics import CONCURRENT, FILLED, SERIAL, Regime
+from harness.report import attribution
 from harness.report.drawing import (
     BAND,
     INK,
@@ -482,6 +483,8 @@ def floor(view: View) -> Plot:
     answer = "; ".join(parts) + "."
     if empty:
         answer += f" A kernel that does nothing takes {span_words(empty)} us."
+    if any(r["stage"] == "update" and num(r["ratio"]) < 1 for r in rows):
+        answer += " Left of 1 the bare atomics are slower than the update that they are taken from: no bound there."
     columns = (
         Column("stage", "stage", False), Column("cell", "cell", False), Column("kernel", "kernel", False),
         Column("us", "us"), Column("floor_us", "floor, us"), Column("null_us", "empty kernel, us"),
@@ -563,6 +566,19 @@ def variants(view: View) -> Plot:
     )  # fmt: skip
     table = Table("variants", f"Every kernel on {words(cell, 24)}", columns, tuple(rows), "Serial, fresh table.")
     return Plot(answer, table, draw, (9.5, rows_height(len(rows), 0.9)), f"cell = {words(cell, 24)}, launch = serial")
+
+
+# ------------------------------------------------------------------------------------------------------ attribution
+
+figure("causes", "Causes of Rust's gap in allocate, one at a time", "What makes Rust's allocate slower or faster?")(
+    attribution.causes
+)
+figure("designs", "Two designs that the paper gave up", "Do the failed designs fail alike?")(attribution.designs)
+figure("scratch", "The bounded probe by the size of its scratch", "What did Triton's shared scratch cost?")(
+    attribution.scratch
+)
+figure("tiles", "Triton's unbounded probe by its tile", "Which tile is best for Triton?")(attribution.tiles)
+figure("limits", "Best arms, named for what they change, over the floors", "How fast can it be?")(attribution.limits)
 
 
 # ------------------------------------------------------------------------------------------------------ loss

@@ -1,0 +1,485 @@
+"""Figures of the attribution study: what each change of one thing costs, and how far the best are from the floors.
+
+Functions of the same kind as figures.py's, which registers them. Kernels that break something are timed and never
+judged; the archive's flags name them, and so does every figure here that shows one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from harness.claims import statistics
+from harness.claims.paper import CUDA_ALLOCATE, CUDA_UPDATE, HYPOTHESES, TRITON_ALLOCATE
+from harness.claims.registry import View
+from harness.claims.statistics import FILLED, SERIAL, Regime
+from harness.report.drawing import (
+    BAND,
+    INK,
+    SOFT,
+    Missing,
+    Plot,
+    count,
+    grid,
+    legend,
+    n,
+    num,
+    panels,
+    point,
+    ratio_axis,
+    rows_height,
+    span_words,
+    style,
+    words,
+)
+from harness.report.tables import Column, Table, Value, label, rust_kernel
+
+SIDES = {-1: "faster", 0: "no", 1: "slower"}
+UNJUDGED = " is timed and never judged"
+
+
+def broken(view: View) -> dict[str, str]:
+    """Kernel -> what it breaks, of those that are timed and never judged."""
+    return {f.what.removesuffix(UNJUDGED): f.why for f in view.archive.run.flags if f.what.endswith(UNJUDGED)}
+
+
+def listed(things: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(things[:-1]), things[-1]]) if len(things) > 1 else "".join(things)
+
+
+def _side(low: float, high: float, floor: float) -> int:
+    """-1 or 1 where the range over passes is clear of the floor, 0 where it is not."""
+    return -1 if high < 1 - floor else 1 if low > 1 + floor else 0
+
+
+def _names(axes: Any, names: Sequence[str]) -> None:
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), [words(name, 64) for name in names])
+    axes.tick_params(axis="y", length=0)
+
+
+def _floor_band(axes: Any, floor: Value) -> None:
+    if isinstance(floor, float):
+        axes.axvspan(1 - floor, 1 + floor, color=BAND, zorder=0, linewidth=0, label="A/A floor")
+
+
+# ------------------------------------------------------------------------------------------------------------- causes
+
+
+def _cause_words(how: str) -> tuple[str, str]:
+    """(`clamp / plain`, what differs) of a finding's `how`."""
+    pair, _, rest = how.partition(" on ")
+    return pair.removeprefix("rust-oxide/allocate/"), rest.partition(": ")[2].partition("; breaks:")[0]
+
+
+def causes(view: View) -> Plot:
+    """P29's causes: each variant's time over that of the kernel it differs from in one thing."""
+    how = {name: item.how for name, item in view.archive.evidence.items()}
+    breaks = broken(view)
+    floor = view.table.floor("base", "allocate")
+    rows: list[dict[str, Value]] = []
+    for cause in HYPOTHESES:
+        name = f"hypothesis.{cause}.ratio"
+        ratio, span = view.value(name), view.value(f"hypothesis.{cause}.range", list)
+        if ratio is None:
+            continue
+        pair, what = _cause_words(how[name])
+        low, high = (float(span[0]), float(span[1])) if span and len(span) == 2 else (ratio, ratio)
+        rows.append(
+            {
+                "cause": cause, "pair": pair, "what": what, "ratio": float(ratio), "low": low, "high": high,
+                "floor": floor, "breaks": breaks.get(f"rust-oxide/allocate/{pair.split(' / ')[0]}"),
+            }
+        )  # fmt: skip
+    rust = rust_kernel(view, "allocate")
+    host = None if rust is None else view.compare(rust, CUDA_ALLOCATE, "base")
+    if rows and host is not None and host.reference is not None:
+        there = [ours / theirs for ours, theirs in zip(host.reference.passes, host.us.passes, strict=False)]
+        rows.append(
+            {
+                "cause": "host-launch", "pair": "reference / serial",
+                "what": "Rust over CUDA C++, CUDA alone on one branch a volume, against both on one stream",
+                "floor": floor, "breaks": None,
+                "ratio": host.reference.median / host.us.median, "low": min(there), "high": max(there),
+            }
+        )  # fmt: skip
+    if not rows:
+        raise Missing("no cause of Rust's gap was varied (findings hypothesis.*)")
+    rows.sort(key=lambda row: num(row["ratio"]))
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        ratio_axis(axes, min(1.0, *(num(r["low"]) for r in rows)), max(1.0, *(num(r["high"]) for r in rows)))
+        grid(axes)
+        _floor_band(axes, floor)
+        for index, row in enumerate(rows):
+            values = [num(row[key]) for key in ("ratio", "low", "high")]
+            hollow = row["breaks"] is not None
+            point(axes, "rust-oxide", values, index, "breaks something" if hollow else "passes the gates", hollow)
+        _names(axes, [f"{row['cause']}: {row['pair']}" for row in rows])
+        axes.set_xlabel("time over the kernel that it differs from, base, serial, fresh table")
+        legend(canvas, [axes], 3)
+
+    kernels = [row for row in rows if row["cause"] != "host-launch"]
+
+    def of(side: int) -> str:
+        here = [r for r in kernels if floor is not None and _side(num(r["low"]), num(r["high"]), floor) == side]
+        return listed([f"{r['cause']} {n(num(r['ratio']))}" if side else str(r["cause"]) for r in here]) or "none"
+
+    if floor is None:
+        answer = f"{count(len(rows), 'cause')} varied; without an A/A floor none is told from noise."
+    else:
+        answer = f"Beyond the A/A floor of {100 * floor:.1f} percent in every pass, less time: {of(-1)}; more time: "
+        answer += f"{of(1)}; neither: {of(0)}."
+    if len(kernels) < len(rows):
+        change = next(num(row["ratio"]) for row in rows if row["cause"] == "host-launch")
+        answer += f" Putting CUDA alone on one branch a volume changes Rust's ratio to CUDA C++ {n(change)} times."
+    lame = [str(row["cause"]) for row in rows if row["breaks"] is not None]
+    if lame:
+        answer += f" The variants of {listed(lame)} break something and were not judged by the gates."
+    columns = (
+        Column("cause", "cause", False), Column("pair", "kernel / compared with", False),
+        Column("what", "what differs", False), Column("ratio", "ratio"), Column("low", "lowest pass"),
+        Column("high", "highest pass"), Column("floor", "A/A floor"), Column("breaks", "what it breaks", False),
+    )  # fmt: skip
+    note = (
+        "Ratio of the passes' medians; kernels of rust-oxide/allocate, but for host-launch, which is a regime. What no "
+        "gate caught is not thereby right: without the fence nothing orders a block's publication."
+    )
+    table = Table("causes", "Causes of Rust's gap in allocate", columns, tuple(rows), note)
+    return Plot(answer, table, draw, (9, rows_height(len(rows), 1.3)), "cell = base, kernel = rust-oxide/allocate/*")
+
+
+def designs(view: View) -> Plot:
+    """P41: the paper's two failed designs, in both languages, each over its own plain kernel."""
+    names = {"cas128": "key and index by one 128-bit exchange", "slotindex": "the slot's number as the index"}
+    breaks = broken(view)
+    rows: list[dict[str, Value]] = []
+    for variant, what in names.items():
+        for language in ("cuda", "rust-oxide"):
+            for table, regime in (("fresh", SERIAL), ("filled", FILLED)):
+                kernel = f"{language}/allocate/{variant}"
+                compared = view.compare(kernel, f"{language}/allocate/plain", "base", regime)
+                if compared is not None:
+                    rows.append(
+                        {
+                            "what": what, "kernel": label(view, kernel), "table": table,
+                            "ratio": compared.us.median, "low": compared.us.low, "high": compared.us.high,
+                            "floor": compared.floor, "different": SIDES[compared.difference.side],
+                            "breaks": breaks.get(kernel),
+                        }
+                    )  # fmt: skip
+    if not rows:
+        raise Missing("neither failed design was timed on base")
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        ratio_axis(axes, min(1.0, *(num(r["low"]) for r in rows)), max(1.0, *(num(r["high"]) for r in rows)))
+        grid(axes)
+        for index, row in enumerate(rows):
+            if row["floor"] is not None:
+                half = num(row["floor"])
+                axes.barh(index, 2 * half, left=1 - half, height=0.8, color=BAND, zorder=0, label="A/A floor")
+            kernel, language = str(row["kernel"]), "CUDA C++" if str(row["kernel"]).startswith("cuda") else "Rust"
+            point(axes, f"{kernel.split('/')[0]}/allocate/plain", [num(row[k]) for k in ("ratio", "low", "high")],
+                  index, language)  # fmt: skip
+        _names(axes, [f"{str(row['kernel']).split(' ')[0]}, {row['table']} table" for row in rows])
+        axes.set_xlabel("time over the same language's plain allocate, base, serial")
+        legend(canvas, [axes], 3)
+
+    parts = []
+    for what in names.values():
+        here = [
+            f"{n(num(row['ratio']))} in {'CUDA C++' if str(row['kernel']).startswith('cuda') else 'Rust'}"
+            for row in rows
+            if row["what"] == what and row["table"] == "fresh"
+        ]
+        if here:
+            parts.append(f"{what} takes {listed(here)} times plain's time")
+    answer = f"On a fresh table {'; '.join(parts)}." if parts else "Timed on a filled table only."
+    if any(row["breaks"] for row in rows):
+        answer += " Both designs break something that the pool needs, so they are timed and never judged."
+    columns = (
+        Column("what", "design", False), Column("kernel", "kernel", False), Column("table", "table", False),
+        Column("ratio", "over plain"), Column("low", "lowest pass"), Column("high", "highest pass"),
+        Column("floor", "A/A floor"), Column("different", "different", False),
+        Column("breaks", "what it breaks", False),
+    )  # fmt: skip
+    table = Table("designs", "Two failed designs over plain", columns, tuple(rows), "Base, serial.")
+    return Plot(answer, table, draw, (9, rows_height(len(rows), 1.3)), "cell = base, launch = serial")
+
+
+# ------------------------------------------------------------------------------------------------------------- Triton
+
+PRIVATE_SLOTS = 65_536
+"""Scratch of static8 itself."""
+
+
+def scratch(view: View) -> Plot:
+    """P26: the bounded probe's time by the number of addresses that idle lanes share."""
+    sizes = {PRIVATE_SLOTS: TRITON_ALLOCATE}
+    for kernel in view.table.kernels("allocate", "base"):
+        size = kernel.removeprefix(f"{TRITON_ALLOCATE}-s")
+        if size != kernel and size.isdigit():
+            sizes[int(size)] = kernel
+    rows: list[dict[str, Value]] = []
+    for size, kernel in sorted(sizes.items()):
+        medians = list(view.table.medians(kernel, "base", SERIAL).values())
+        if medians:
+            compared = view.compare(kernel, CUDA_ALLOCATE, "base")
+            rows.append(
+                {
+                    "slots": size, "kernel": label(view, kernel), "us": statistics.median(medians),
+                    "low": min(medians), "high": max(medians),
+                    "ratio": None if compared is None else compared.us.median,
+                }
+            )  # fmt: skip
+    if len(rows) < 3:
+        raise Missing("fewer than three sizes of Triton's scratch were timed on base")
+    points = view.archive.run.cells["base"].points
+
+    def draw(canvas: Any) -> None:
+        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+        axes = canvas.subplots()
+        colour, mark = style(TRITON_ALLOCATE)
+        slots, times = [num(row["slots"]) for row in rows], [num(row["us"]) for row in rows]
+        axes.axvline(points, color=INK, linestyle=(0, (4, 3)), linewidth=0.9, label="a slot a point of the cell")
+        for row in rows:
+            axes.plot([num(row["slots"])] * 2, [num(row["low"]), num(row["high"])], color=colour, linewidth=2)
+        axes.plot(slots, times, marker=mark, color=colour, linewidth=0.9, label="triton/allocate/static8")
+        for slot, time in zip(slots, times, strict=True):
+            axes.annotate(f"{time:.4g}", (slot, time), xytext=(4, 5), textcoords="offset points", fontsize=8)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlim(min(slots) / 1.4, max(slots) * 2)
+        axes.set_ylim(min(times) / 1.4, max(times) * 1.5)
+        plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
+        axes.xaxis.set_major_locator(FixedLocator(slots))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(plain)
+        axes.yaxis.set_major_locator(FixedLocator([t for p in range(7) for t in (10**p, 2 * 10**p, 5 * 10**p)]))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(plain)
+        axes.tick_params(axis="x", rotation=20)
+        axes.set_xlabel("slots of scratch that the lanes without work share")
+        axes.set_ylabel("us a launch")
+        axes.grid(color=BAND, linewidth=0.5)
+        axes.set_axisbelow(True)
+        legend(canvas, [axes], 2)
+
+    first, best = rows[0], min(rows, key=lambda row: num(row["us"]))
+    answer = f"With {first['slots']} shared slots the bounded probe takes {num(first['us']):.4g} us on base"
+    answer += f" ({n(num(first['ratio']))} times CUDA C++'s)" if first["ratio"] is not None else ""
+    answer += f", with {num(best['slots']):,.0f} it takes {num(best['us']):.4g}"
+    answer += f" ({n(num(best['ratio']))} times)." if best["ratio"] is not None else "."
+    below = [row for row in rows if num(row["slots"]) < points]
+    if below:
+        share = num(below[-1]["us"]) / num(best["us"])
+        answer += f" {num(below[-1]['slots']):,.0f} slots, fewer than the cell's {points:,} points, are at {share:.3f} "
+        answer += "of the fastest size's time."
+    columns = (
+        Column("slots", "slots"), Column("kernel", "kernel", False), Column("us", "us"), Column("low", "lowest pass"),
+        Column("high", "highest pass"), Column("ratio", "over CUDA C++"),
+    )  # fmt: skip
+    table = Table("scratch", "Triton's scratch", columns, tuple(rows), "Base, serial, fresh table.")
+    return Plot(answer, table, draw, (7.5, 3.8), "cell = base, kernel = triton/allocate/static8*")
+
+
+TILE = re.compile(r"triton/(allocate|update)/while(?:-w(\d+)x(\d+))?")
+OWN_TILE = (32, 1)
+"""Lanes and warps of triton/*/while."""
+
+
+def tiles(view: View) -> Plot:
+    """Triton's unbounded probe by the size of its tile, over the arm's own tile."""
+    rows: list[dict[str, Value]] = []
+    for cell in view.cells():
+        for kernel in view.table.kernels(cell=cell):
+            match = TILE.fullmatch(kernel)
+            if match is None:
+                continue
+            compared = view.compare(kernel, f"triton/{match[1]}/while", cell)
+            lanes, warps = (int(match[2]), int(match[3])) if match[2] else OWN_TILE
+            if compared is not None and match[2]:
+                rows.append(
+                    {
+                        "cell": cell, "stage": match[1], "lanes": lanes, "warps": warps,
+                        "us": view.median_us(kernel, cell), "ratio": compared.us.median, "low": compared.us.low,
+                        "high": compared.us.high, "floor": compared.floor,
+                        "different": SIDES[compared.difference.side],
+                    }
+                )  # fmt: skip
+    if not rows:
+        raise Missing("no other tile of Triton's unbounded probe was timed")
+    cells = list(dict.fromkeys(str(row["cell"]) for row in rows))
+    shapes = sorted({(int(num(row["lanes"])), int(num(row["warps"]))) for row in rows})
+    kinds = (("allocate", "triton/allocate/while"), ("update", "triton/update/static8"))
+
+    def draw(canvas: Any) -> None:
+        axes = panels(canvas, len(cells))
+        for panel, cell in zip(axes, cells, strict=True):
+            panel.set_title(words(cell, 24), loc="left")
+            here = [row for row in rows if row["cell"] == cell]
+            ratio_axis(panel, min(1.0, *(num(r["low"]) for r in here)), max(1.0, *(num(r["high"]) for r in here)))
+            grid(panel)
+            for row in here:
+                place = [stage for stage, _ in kinds].index(str(row["stage"]))
+                y = shapes.index((int(num(row["lanes"])), int(num(row["warps"])))) + (place - 0.5) * 0.25
+                point(panel, kinds[place][1], [num(row[k]) for k in ("ratio", "low", "high")], y, kinds[place][0])
+            _names(panel, [f"{lanes} lanes, {count(warps, 'warp')}" for lanes, warps in shapes])
+        canvas.supxlabel("time over the arm's own tile of 32 lanes and 1 warp (left of 1 is faster)", fontsize=9)
+        legend(canvas, axes, 2)
+
+    parts = []
+    for stage, _ in kinds:
+        faster = []
+        for cell in cells:
+            here = [r for r in rows if r["stage"] == stage and r["cell"] == cell and r["different"] == "faster"]
+            if here:
+                best = min(here, key=lambda row: num(row["ratio"]))
+                faster.append(f"{best['lanes']} x {best['warps']} on {words(cell, 24)} ({n(num(best['ratio']))})")
+        worst = max((num(r["ratio"]) for r in rows if r["stage"] == stage), default=None)
+        if worst is not None:
+            text = f"in {stage} " + (f"the fastest is {listed(faster)}" if faster else "no other tile is faster")
+            parts.append(f"{text}, the slowest takes {n(worst)} times")
+    answer = f"Against 32 lanes and 1 warp, {'; '.join(parts)}."
+    columns = (
+        Column("cell", "cell", False), Column("stage", "stage", False), Column("lanes", "lanes"),
+        Column("warps", "warps"), Column("us", "us"), Column("ratio", "over 32 x 1"), Column("low", "lowest pass"),
+        Column("high", "highest pass"), Column("floor", "A/A floor"), Column("different", "different", False),
+    )  # fmt: skip
+    table = Table("tiles", "Triton's tile", columns, tuple(rows), "Serial, fresh table; lanes x warps of a program.")
+    return Plot(answer, table, draw, (3 + 2.6 * len(cells), rows_height(len(shapes), 1.6)), "kernel = triton/*/while*")
+
+
+# ------------------------------------------------------------------------------------------------------------- limits
+
+GEOMETRY, ATOMICS = "cuda/floor/geometry", "cuda/floor/atomics"
+BOTTOM = {"allocate": GEOMETRY, "update": ATOMICS, "integrate": ATOMICS}
+CHANGES = {
+    "nowait": "no wait for an unused index",
+    "ray": "no block twice along a ray",
+    "warp": "one lane a warp for a block",
+    "ray-warp": "no block twice along a ray, one lane a warp",
+    "ray-run": "no block twice along a ray, one lane a run",
+    "walls": "blocks by the walls between them",
+    "walls-run": "blocks by their walls, one lane a run",
+    "run": "one lane a run of neighbours",
+    "packed": "packed voxels",
+    "packed-ray": "packed voxels, no block twice",
+    "packed-run": "packed voxels, one lane a run",
+    "global": "global-address atomics",
+    "while": "unbounded probe",
+    "while-nowait": "unbounded probe, no wait",
+    "static8": "probe bound of 8",
+}
+"""Variant -> what it changes."""
+PANELS = ("base", "lf-918", "pts-1280k")
+CAUSE_STUDY = re.compile(r"-b\d+$|-r\d+$|-w\d+x\d+$|-s\d+$")
+
+
+def _arms(view: View, cells: Sequence[str]) -> list[str]:
+    """Kernels that stand for a way to do the whole of a stage: sizes of one kernel and causes apart, nothing broken."""
+    breaks = broken(view)
+    timed = {kernel for cell in cells for kernel in view.table.kernels(cell=cell)}
+    found = []
+    for kernel in timed:
+        _, stage, variant = kernel.split("/", 2)
+        known = variant in CHANGES or variant == "plain"
+        if stage in BOTTOM and known and kernel not in breaks and not CAUSE_STUDY.search(kernel):
+            found.append(kernel)
+    return found
+
+
+def limits(view: View) -> Plot:
+    """Every arm of each stage over the floor of that stage."""
+    cells = [cell for cell in PANELS if view.median_us(GEOMETRY, cell) is not None]
+    arms = _arms(view, cells)
+    if not cells or not any("/integrate/" in k or k.endswith(("-run", "/walls")) for k in arms):
+        raise Missing("no arm beyond the plain ones was timed beside a floor")
+    rows: list[dict[str, Value]] = []
+    for cell in cells:
+        both = [view.median_us(kernel, cell) for kernel in (CUDA_ALLOCATE, CUDA_UPDATE)]
+        for kernel in arms:
+            stage = kernel.split("/")[1]
+            ratio = statistics.ratio(view.table, kernel, BOTTOM[stage], cell, Regime())
+            us = view.median_us(kernel, cell)
+            if ratio is None or us is None:
+                continue
+            whole = both[0] + both[1] if both[0] is not None and both[1] is not None else None
+            plain = {"allocate": both[0], "update": both[1], "integrate": whole}[stage]
+            variant = kernel.split("/")[2]
+            rows.append(
+                {
+                    "cell": cell, "stage": stage, "kernel": label(view, kernel),
+                    "changes": "one pass, " * (stage == "integrate") + CHANGES.get(variant, "as it is written"),
+                    "us": us, "ratio": ratio.median, "low": ratio.low, "high": ratio.high,
+                    "plain": None if plain is None else us / plain,
+                }
+            )  # fmt: skip
+    order = {stage: place for place, stage in enumerate(BOTTOM)}
+    first = {str(row["kernel"]): num(row["ratio"]) for row in reversed(rows)}
+    names = sorted(first, key=lambda name: (order[name.split("/")[1]], first[name], name))
+    rows.sort(key=lambda row: (cells.index(str(row["cell"])), names.index(str(row["kernel"]))))
+    changes = {str(row["kernel"]): str(row["changes"]) for row in rows}
+
+    def draw(canvas: Any) -> None:
+        axes = panels(canvas, len(cells))
+        for panel, cell in zip(axes, cells, strict=True):
+            panel.set_title(words(cell, 24), loc="left")
+            here = [row for row in rows if row["cell"] == cell]
+            ratio_axis(panel, min(1.0, *(num(r["low"]) for r in here)), max(1.0, *(num(r["high"]) for r in here)))
+            grid(panel)
+            for row in here:
+                kernel = str(row["kernel"])
+                point(panel, kernel, [num(row[k]) for k in ("ratio", "low", "high")], names.index(kernel), "")
+            _names(panel, [f"{name.split(' ')[0]}: {changes[name]}" for name in names])
+            for index, name in enumerate(names):
+                if index and name.split("/")[1] != names[index - 1].split("/")[1]:
+                    panel.axhline(index - 0.5, color=SOFT, linewidth=0.8)
+        what = "allocate over the geometry alone; update and integrate over update's atomics, bare"
+        canvas.supxlabel(what, fontsize=9)
+
+    def best(stage: str, cell: str) -> dict[str, Value] | None:
+        here = [row for row in rows if row["stage"] == stage and row["cell"] == cell]
+        return min(here, key=lambda row: num(row["us"]), default=None)
+
+    parts = []
+    for stage in BOTTOM:
+        there = [(cell, row) for cell in cells if (row := best(stage, cell)) is not None and row["plain"] is not None]
+        if there:
+            one_by_one = [
+                f"{n(num(row['plain']))} on {cell} ({str(row['kernel']).split(' ')[0]}, {n(num(row['ratio']))} times "
+                "the floor's)"
+                for cell, row in there
+            ]
+            plain = "the two plain stages' time together" if stage == "integrate" else "plain's time"
+            parts.append(f"{stage} takes {listed(one_by_one)} times {plain}")
+    answer = f"The fastest {'; the fastest '.join(parts)}."
+    fused, first, second = (best(stage, cells[0]) for stage in ("integrate", "allocate", "update"))
+    if fused is not None and first is not None and second is not None:
+        answer += (
+            f" On {cells[0]} the fastest allocate and update one after the other take "
+            f"{num(first['us']) + num(second['us']):.4g} us, the fastest single pass {num(fused['us']):.4g} us."
+        )
+    under = [row for row in rows if row["kernel"] == CUDA_UPDATE and num(row["ratio"]) < 1]
+    if under:
+        answer += (
+            f" The bare atomics are no lower bound: plain update takes {span_words([num(r['ratio']) for r in under])} "
+            f"times their time on {listed([str(r['cell']) for r in under])}, and arms with fewer or wider atomics less."
+        )
+    columns = (
+        Column("cell", "cell", False), Column("stage", "stage", False), Column("kernel", "kernel", False),
+        Column("changes", "what it changes", False), Column("us", "us"), Column("ratio", "over the floor"),
+        Column("low", "lowest pass"), Column("high", "highest pass"), Column("plain", "over plain CUDA C++"),
+    )  # fmt: skip
+    note = (
+        "Serial, fresh table. Floors: allocate's is cuda/floor/geometry, update's and integrate's cuda/floor/atomics. "
+        "Integrate's `over plain` is over the sum of both plain stages."
+    )
+    table = Table("limits", "Arms over the floors", columns, tuple(rows), note)
+    size = (5.2 + 2.4 * len(cells), rows_height(len(names), 1.1))
+    return Plot(answer, table, draw, size, "launch = serial, table = fresh, l2 = asreset")
