@@ -12,7 +12,7 @@ from harness.errors import IrrError, UsageError
 from harness.gates.exact import exact_gates
 from harness.gates.loss import loss_gate
 from harness.workload import trajectories
-from harness.workload.cells import select_cells
+from harness.workload.cells import make_frames, make_scene, select_cells
 from harness.workload.frames import folder_scene
 from harness.workload.fused import Fused
 from harness.workload.noise import add_noise, axial_sigma, incidence_of
@@ -203,3 +203,10 @@ def test_a_bounded_update_of_a_warm_volume_loses_the_last_frames_samples_only():
     assert not judged(
         dataclasses.replace(whole, dropped_points=lossy.dropped_points), given=True
     )  # written all the same
+
+
+def test_frames_are_the_same_points_made_side_by_side_and_alone() -> None:
+    side_by_side = make_frames("room", (("frame", 2), ("noise", True)), 2)
+    for number, scene in enumerate(side_by_side):
+        make_scene.cache_clear()
+        assert np.array_equal(scene.points, make_scene("room", (("frame", number), ("noise", True))).points)

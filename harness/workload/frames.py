@@ -107,6 +107,16 @@ class Trajectory:
 # ------------------------------------------------------------------------------------------------------ back-projection
 
 
+def rotate(matrix: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> list[np.ndarray]:
+    """Components of `matrix` (3, 3) times the vectors (x, y, z), each operation rounded by itself.
+
+    Not by a matrix product: a BLAS splits that over threads and may round it as it likes, and points must be the same
+    in every process. One frame of a noisy room came out otherwise in one process of a run on 16 cores: 17,526 of 9.1
+    million voxels of the exact evaluation differed from what the kernels and the next process computed.
+    """
+    return [(row[0] * x + row[1] * y) + row[2] * z for row in matrix]
+
+
 def to_scene(frame: Frame, intrinsics: Intrinsics, *, stride: int = 1, depth_max: float = DEPTH_MAX) -> Scene:
     """Points of a frame in the world, row by row: every stride-th pixel with 0 < depth <= depth_max.
 
@@ -119,7 +129,7 @@ def to_scene(frame: Frame, intrinsics: Intrinsics, *, stride: int = 1, depth_max
     z = depth[v, u]
     x = (u * stride - intrinsics.cx) / intrinsics.fx * z
     y = (v * stride - intrinsics.cy) / intrinsics.fy * z
-    points = np.stack([x, y, z], axis=-1) @ frame.pose[:3, :3].T + frame.pose[:3, 3]
+    points = np.stack(rotate(frame.pose[:3, :3], x, y, z), axis=-1) + frame.pose[:3, 3]
     colors = frame.colors[::stride, ::stride][v, u]
     return Scene(
         np.ascontiguousarray(points, np.float32),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.workload.frames import Frame, Intrinsics, to_scene
+from harness.workload.frames import Frame, Intrinsics, rotate, to_scene
 from harness.workload.noise import add_noise
 from harness.workload.scenes import Scene
 
@@ -57,9 +57,14 @@ def _rays(number: int) -> tuple[np.ndarray, np.ndarray]:
     """Camera position (3,) and directions (h * w, 3) with a step of 1 along the optical axis."""
     v, u = np.mgrid[0:SIZE, 0:SIZE]
     x, y = (u - INTRINSICS.cx) / INTRINSICS.fx, (v - INTRINSICS.cy) / INTRINSICS.fy
-    local = np.stack([x, y, np.ones_like(x)], axis=-1).reshape(-1, 3)
     matrix = pose(number)
-    return matrix[:3, 3], local @ matrix[:3, :3].T
+    direction = np.stack(rotate(matrix[:3, :3], x, y, np.ones_like(x)), axis=-1)
+    return matrix[:3, 3], direction.reshape(-1, 3)
+
+
+def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Dot product along the last axis, in a fixed order (see frames.rotate)."""
+    return (a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1]) + a[..., 2] * b[..., 2]
 
 
 def _box(origin: np.ndarray, direction: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -88,14 +93,14 @@ def cast(number: int) -> Hits:
         normal[np.flatnonzero(hit), face[hit, 0]] = 1.0
     for number_of, (*centre, radius) in enumerate(SPHERES, 1 + len(BOXES)):
         offset = origin - np.array(centre)
-        a, b = (direction**2).sum(axis=1), direction @ offset
-        root = b * b - a * (offset @ offset - radius**2)
+        a, (b, c) = _dot(direction, direction), (_dot(direction, offset), _dot(offset, offset))
+        root = b * b - a * (c - radius**2)
         with np.errstate(invalid="ignore"):
             t = (-b - np.sqrt(root)) / a
         hit = (root > 0) & (t > 0) & (t < best)
         best[hit], thing[hit] = t[hit], number_of
         normal[hit] = (offset + t[hit, None] * direction[hit]) / radius
-    cosine = np.abs((direction * normal).sum(axis=1)) / np.linalg.norm(direction, axis=1)
+    cosine = np.abs(_dot(direction, normal)) / np.sqrt(_dot(direction, direction))
     place = origin + best[:, None] * direction
     checks = np.floor(place / 0.25).astype(np.int64).sum(axis=1) & 1
     tint = np.array([[37, 59, 83]]) * (thing[:, None] + 2) % 200
