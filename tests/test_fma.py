@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from harness.build.emulation import PATTERNS, check_object_code, fused_operations, load_emulation
+from harness.build.kernels import KERNELS
 from harness.build.loops import floating_loop, function_text, loops
 from harness.errors import IrrError, UsageError
 from harness.gates.images import (
@@ -19,6 +20,8 @@ from harness.gates.images import (
     plant_one_ulp,
 )
 from harness.measure import fma
+from harness.measure.plan import program_plan
+from harness.workload.programs import FUSED, SEPARATE, A, X, Y, load_programs
 
 LIMIT = 200
 
@@ -188,3 +191,33 @@ def test_two_trivial_pixels_say_equal_under_any_arithmetic(emulation):
 def test_an_image_that_is_none_is_wrong_use(size, limit):
     with pytest.raises(UsageError):
         fma.run(size, limit)
+
+
+def test_the_plan_has_twins_block_sizes_and_ptx_of_both_cards():
+    programs = list(load_programs().values())
+    names = [name for name, row in KERNELS.items() if row.stage == "fma"]
+    names.append("rust-oxide/fma/mandelbrot-default-b256@nofmad")
+    plan = program_plan(programs, names)
+    keys = [(e.cell, e.kernel, e.load) for e in plan]
+    assert len(set(keys)) == len(keys)
+    assert {e.cell for e in plan} == {"mandelbrot", "saxpy"} and {e.stage for e in plan} == {"fma"}
+    base = "cuda/fma/mandelbrot-default-b256"
+    for wanted in (
+        ("mandelbrot", base, "aot"),
+        ("mandelbrot", base + "@twin", "aot"),
+        ("mandelbrot", base, "jit"),
+        ("mandelbrot", base + "@sm80", "jit"),
+        ("mandelbrot", "rust-oxide/fma/mandelbrot-default-b512", "aot"),
+        ("mandelbrot", "rust-oxide/fma/mandelbrot-default-b256@nofmad", "aot"),
+        ("saxpy", "triton/fma/saxpy-off-b256", "aot"),
+    ):
+        assert wanted in keys
+    assert ("mandelbrot", "triton/fma/mandelbrot-off-b512", "aot") not in keys  # no claim asks for it
+    # What is not built is not planned.
+    assert not program_plan(programs, [])
+
+
+def test_the_value_that_tells_one_rounding_from_two():
+    separate = A * X + Y
+    fused = np.float32(np.float64(A) * np.float64(X) + np.float64(Y))
+    assert (separate, fused) == (SEPARATE, FUSED)
