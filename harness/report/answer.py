@@ -13,7 +13,7 @@ from harness.claims.blog import images as fma_images
 from harness.claims.paper import PAPER_AXES, losses_of
 from harness.claims.registry import Compared, Open, View
 from harness.claims.statistics import CONCURRENT, Regime
-from harness.report.figures import BASES, STATIC, TRITON_WHILE, count, n, span_words
+from harness.report.figures import BASES, STATIC, TRITON_WHILE, count, n, since, span_words
 from harness.report.tables import label, rust_kernel
 
 Sentence = tuple[str, str]
@@ -27,12 +27,12 @@ def _ratios(view: View, kernel: str, base: str, axes: Sequence[str] | None = PAP
 
 def _told_apart(found: Sequence[Compared]) -> str:
     """In how many cells the difference is more than noise."""
-    if min(len(c.us.passes) for c in found) < statistics.MIN_PASSES:
+    sides = [c.difference.side for c in found if len(c.us.passes) >= statistics.MIN_PASSES]
+    if not sides:
         return "one pass: nothing is told apart from noise"
-    sides = [c.difference.side for c in found]
     faster, slower = sides.count(-1), sides.count(1)
-    level = len(sides) - faster - slower
-    parts = [(faster, "faster"), (slower, "slower"), (level, "not told apart")]
+    level, short = len(sides) - faster - slower, len(found) - len(sides)
+    parts = [(faster, "faster"), (slower, "slower"), (level, "not told apart"), (short, "with one pass only")]
     there = [(number, word) for number, word in parts if number]
     return f"all {there[0][1]}" if len(there) == 1 else ", ".join(f"{number} {word}" for number, word in there)
 
@@ -107,8 +107,10 @@ def loss_sentence(view: View) -> Sentence | None:
     top = max(loads.values())
     if losing:
         first, worst = min(losing, key=loads.__getitem__), max(losing, key=lambda cell: losses[cell][0][1])
+        above = {cell for cell, load in loads.items() if load >= loads[first]}
+        start = since(loads[first], above <= set(losing))
         text = (
-            f"Triton's bounded probe loses from load {loads[first]:.3f} on, up to {losses[worst][0][1]:.0f} of "
+            f"Triton's bounded probe loses {start}, up to {losses[worst][0][1]:.0f} of "
             f"{view.archive.run.cells[worst].blocks} blocks at load {loads[worst]:.3f}"
         )
     else:
@@ -174,7 +176,7 @@ VERDICT_WORDS = {
     "differs": ("has another figure here", "have another figure here"),
     "refuted": ("does not hold", "do not hold"),
     "undecided": ("is not decided", "are not decided"),
-    "needs-gpu": ("needs a GPU", "need a GPU"),
+    "needs-gpu": ("needs a GPU measurement that is not here", "need GPU measurements that are not here"),
     "needs-two-gpus": ("needs two kinds of GPU", "need two kinds of GPU"),
     "needs-data": ("needs real frames", "need real frames"),
     "needs-toolchain": ("needs a toolchain that was not there", "need a toolchain that was not there"),

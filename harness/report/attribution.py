@@ -421,8 +421,8 @@ def limits(view: View) -> Plot:
                 }
             )  # fmt: skip
     order = {stage: place for place, stage in enumerate(BOTTOM)}
-    first = {str(row["kernel"]): num(row["ratio"]) for row in reversed(rows)}
-    names = sorted(first, key=lambda name: (order[name.split("/")[1]], first[name], name))
+    ahead = {str(row["kernel"]): num(row["ratio"]) for row in reversed(rows)}
+    names = sorted(ahead, key=lambda name: (order[name.split("/")[1]], ahead[name], name))
     rows.sort(key=lambda row: (cells.index(str(row["cell"])), names.index(str(row["kernel"]))))
     changes = {str(row["kernel"]): str(row["changes"]) for row in rows}
 

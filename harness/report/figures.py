@@ -29,7 +29,7 @@ from harness.claims.paper import (
     losses_of,
 )
 from harness.claims.registry import Compared, Open, View
-from harness.claims.statistics import CONCURRENT, FILLED, SERIAL, Regime
+from harness.claims.statistics import CONCURRENT, FILLED, MIN_PASSES, SERIAL, Regime
 from harness.report import attribution
 from harness.report.drawing import (
     BAND,
@@ -164,10 +164,14 @@ def main_kernels(view: View, stage: str) -> list[str]:
 
 
 def few_passes(found: Sequence[Compared]) -> str:
-    """What a reader must know of a run that is too short."""
-    if found and min(len(c.us.passes) for c in found) < statistics.MIN_PASSES:
+    """What a reader must know of a run that is too short, or of cells with too few passes that count."""
+    cells = {c.cell for c in found}
+    short = [cell for cell in sorted(cells) if min(len(c.us.passes) for c in found if c.cell == cell) < MIN_PASSES]
+    if not short:
+        return ""
+    if len(short) == len(cells):
         return " One pass only: nothing here is told apart from noise."
-    return ""
+    return f" On {', '.join(short)} a kernel has one pass only, which is not told apart from noise."
 
 
 def cell_rows(axes: Any, view: View, cells: Sequence[str]) -> None:
@@ -370,11 +374,11 @@ def reference(view: View) -> Plot:
 def allocate_share(view: View) -> Plot:
     timed_or_missing(view, CUDA_ALLOCATE, CUDA_UPDATE)
     arms: list[tuple[str, str, str]] = [("CUDA C++", CUDA_ALLOCATE, CUDA_UPDATE)]
-    for name, pick in (("Rust", rust_kernel), ("Triton, bounded", None), ("Triton, unbounded", None)):
+    for name, pick in (("Rust", rust_kernel), ("bounded Triton", None), ("unbounded Triton", None)):
         if pick is not None:
             allocate, update = pick(view, "allocate"), pick(view, "update")
         else:
-            kernels = STATIC if name.endswith(", bounded") else TRITON_WHILE
+            kernels = STATIC if name.startswith("bounded") else TRITON_WHILE
             allocate, update = kernels["allocate"], kernels["update"]
         timed = set(view.table.kernels())
         if allocate in timed and update in timed:
@@ -499,6 +503,12 @@ def floor(view: View) -> Plot:
 # ------------------------------------------------------------------------------------------------------ variants
 
 
+def _starred(name: str) -> str:
+    """A label with its deviation as a star, where there is no room for it."""
+    kernel, deviates, _ = name.partition(" (")
+    return f"{kernel} *" if deviates else kernel
+
+
 @figure("variants", "Every kernel at one cell", "What does each variant of a kernel cost?")
 def variants(view: View) -> Plot:
     timed_or_missing(view)
@@ -545,7 +555,7 @@ def variants(view: View) -> Plot:
             if index and row["stage"] != rows[index - 1]["stage"]:
                 axes.axhline(index - 0.5, color=SOFT, linewidth=0.8)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_yticks(range(len(rows)), [words(str(row["kernel"]), 48) for row in rows])
+        axes.set_yticks(range(len(rows)), [words(_starred(str(row["kernel"])), 48) for row in rows])
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel(f"time over plain CUDA C++ of the same stage, {words(cell, 24)}, serial, fresh table")
 
@@ -555,10 +565,12 @@ def variants(view: View) -> Plot:
         if here:
             first, last = here[0], here[-1]
             parts.append(
-                f"in {stage} from {n(num(first['ratio']))} times CUDA C++ plain ({first['kernel']}) "
-                f"to {n(num(last['ratio']))} times ({last['kernel']})"
+                f"in {stage} from {n(num(first['ratio']))} times plain CUDA C++'s time "
+                f"({_starred(str(first['kernel']))}) to {n(num(last['ratio']))} times ({_starred(str(last['kernel']))})"
             )
     answer = f"On {words(cell, 24)} the kernels go {'; '.join(parts)}."
+    if any(_starred(str(row["kernel"])) != row["kernel"] for row in rows):
+        answer += " * marks a toolchain that deviates from the pins, as the table says."
     columns = (
         Column("stage", "stage", False), Column("kernel", "kernel", False), Column("us", "us"),
         Column("ratio", "ratio"), Column("low", "lowest pass"), Column("high", "highest pass"),
@@ -582,6 +594,11 @@ figure("limits", "Best arms, named for what they change, over the floors", "How 
 
 
 # ------------------------------------------------------------------------------------------------------ loss
+
+
+def since(load: float, all_above: bool) -> str:
+    """`from load 0.283 on`, where every higher load loses too."""
+    return f"from load {load:.3f} on" if all_above else f"first at load {load:.3f}, not at every higher one"
 
 
 @figure("loss", "Loss by load factor", "What does the bounded probe lose?", ("loss",))
@@ -662,10 +679,15 @@ def loss(view: View) -> Plot:
     top = rows[-1]
     if losing:
         worst = max(losing, key=lambda row: num(row["lost_high"]))
+        first = num(losing[0]["load"])
+        start = since(first, all(row in losing for row in rows if num(row["load"]) >= first))
         answer = (
-            f"The bounded probe loses from load {num(losing[0]['load']):.3f} on, at most {worst['lost_high']} of "
-            f"{worst['blocks']} blocks (load {num(worst['load']):.3f})"
+            f"The bounded probe loses {start}, "
+            f"at most {worst['lost_high']} of {worst['blocks']} blocks (load {num(worst['load']):.3f})"
         )
+        always = [num(row["load"]) for row in rows if num(row["lost_low"]) > 0 or num(row["dropped_low"]) > 0]
+        if always and min(always) > first:
+            answer += f", below load {min(always):.3f} in some launches only"
     else:
         answer = f"The bounded probe lost nothing up to load {num(top['load']):.3f}, the highest here"
     whole = [int(row["unbounded_lost"]) for row in rows if row["unbounded_lost"] is not None]

@@ -54,7 +54,7 @@ CHIPS: dict[str, tuple[str, str, str]] = {
     "differs": ("another figure here", "≠", "A figure that was measured on another card is another one here."),
     "refuted": ("does not hold", "✕", "A statement without a scope, with a counterexample in this archive."),
     "undecided": ("not decided", "?", "This archive does not hold what the claim is judged by."),
-    "needs-gpu": ("needs a GPU", "○", "Made without a GPU."),
+    "needs-gpu": ("needs a GPU", "○", "Needs what only a GPU's run can give; this archive does not hold it."),
     "needs-two-gpus": ("needs two GPUs", "○", "Needs two kinds of GPU."),
     "needs-data": ("needs real frames", "○", "Needs recorded frames that were not there."),
     "needs-toolchain": ("needs a toolchain", "○", "Needs a compiler that was not there."),

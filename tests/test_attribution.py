@@ -1,0 +1,118 @@
+"""Figures of the attribution study: sentences and rows follow from the samples, and what breaks something is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.archive.read import load
+from harness.archive.schema import Note
+from harness.claims.registry import View
+from harness.report import attribution
+from harness.report.drawing import Missing, Plot, render
+from harness.report.figures import few_passes
+from tests.synthetic import sample_rows, write_archive
+from tests.test_claims import CA, CU
+
+TIMES: dict[tuple[str, ...], float] = {
+    (CA, "base"): 20.0, (CA, "base", "filled"): 15.0, (CA, "base", "concurrent"): 10.0, (CU, "base"): 150.0,
+    ("rust-oxide/allocate/plain", "base"): 20.0, ("rust-oxide/allocate/plain", "base", "filled"): 15.0,
+    ("cuda/floor/geometry", "base"): 8.0, ("cuda/floor/atomics", "base"): 160.0,
+    ("cuda/allocate/walls-run", "base"): 10.0, ("cuda/update/packed-run", "base"): 30.0,
+    ("cuda/integrate/packed-run", "base"): 60.0, ("cuda/allocate/cas128", "base"): 28.0,
+    ("cuda/allocate/cas128", "base", "filled"): 21.0, ("rust-oxide/allocate/cas128", "base"): 24.0,
+    ("triton/allocate/static8", "base"): 160.0, ("triton/allocate/static8-s256", "base"): 1600.0,
+    ("triton/allocate/static8-s524288", "base"): 158.0, ("triton/allocate/while", "base"): 32.0,
+    ("triton/allocate/while-w64x1", "base"): 28.0, ("triton/allocate/while-w256x8", "base"): 64.0,
+}  # fmt: skip
+FLAGS = [
+    Note(what="rust-oxide/allocate/nocounter is timed and never judged", why="blocks are not counted"),
+    Note(what="cuda/allocate/cas128 is timed and never judged", why="an index is lost"),
+]
+CAUSES: dict[str, Any] = {
+    "hypothesis.wait.ratio": 0.74, "hypothesis.wait.range": [0.73, 0.75],
+    "hypothesis.counter.ratio": 0.9, "hypothesis.counter.range": [0.8, 1.1],
+    "hypothesis.clamp.ratio": 1.2, "hypothesis.clamp.range": [1.1, 1.3],
+}  # fmt: skip
+VARIANTS = {"wait": "nowait", "counter": "nocounter", "clamp": "clamp"}
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> View:
+    root = tmp_path_factory.mktemp("attribution") / "run"
+    write_archive(root, samples=sample_rows(TIMES), evidence=CAUSES, flags=FLAGS)
+    found = View(load(root))
+    for name, item in found.archive.evidence.items():
+        variant = VARIANTS[name.split(".")[1]]
+        item.how = f"rust-oxide/allocate/{variant} / plain on base, serial, fresh table: one thing; breaks: nothing"
+    return found
+
+
+def drawn(plot: Plot) -> Plot:
+    svg, pdf = render(plot)
+    assert svg.startswith(b"<?xml") and pdf.startswith(b"%PDF") and plot.table.rows
+    return plot
+
+
+def test_a_cause_moves_it_only_where_the_whole_range_is_clear_of_the_floor(view: View) -> None:
+    plot = drawn(attribution.causes(view))
+    assert "less time: wait 0.74; more time: clamp 1.20; neither: counter." in plot.answer
+    assert "changes Rust's ratio to CUDA C++ 2.00 times" in plot.answer
+    assert "The variants of counter break something" in plot.answer
+    row = next(row for row in plot.table.rows if row["cause"] == "counter")
+    assert (row["pair"], row["what"], row["breaks"]) == ("nocounter / plain", "one thing", "blocks are not counted")
+
+
+def test_failed_designs_stand_over_their_own_language(view: View) -> None:
+    plot = drawn(attribution.designs(view))
+    assert "takes 1.40 in CUDA C++ and 1.20 in Rust times plain's time" in plot.answer
+    assert [row["table"] for row in plot.table.rows] == ["fresh", "filled", "fresh"]
+    assert [row["breaks"] for row in plot.table.rows] == ["an index is lost", "an index is lost", None]
+
+
+def test_scratch_is_ordered_by_size_and_says_where_it_saturates(view: View) -> None:
+    plot = drawn(attribution.scratch(view))
+    assert [row["slots"] for row in plot.table.rows] == [256, 65_536, 524_288]
+    assert (
+        "With 256 shared slots" in plot.answer and "65,536 slots, fewer than the cell's 320,000 points" in plot.answer
+    )
+
+
+def test_tiles_name_the_fastest_of_each_stage(view: View) -> None:
+    plot = drawn(attribution.tiles(view))
+    assert "in allocate the fastest is 64 x 1 on base (0.88), the slowest takes 2.00 times." in plot.answer
+    assert "update" not in plot.answer
+
+
+def test_limits_take_the_fastest_arm_that_breaks_nothing(view: View) -> None:
+    plot = drawn(attribution.limits(view))
+    kernels = [str(row["kernel"]) for row in plot.table.rows]
+    assert "cuda/allocate/cas128" not in kernels and "triton/allocate/while-w64x1" not in kernels
+    assert "fastest allocate takes 0.50 on base (cuda/allocate/walls-run, 1.25 times the floor's)" in plot.answer
+    assert "fastest integrate takes 0.35 on base" in plot.answer
+    assert "one after the other take 40" in plot.answer.replace("39.9", "40").replace("40.0", "40")
+    assert "The bare atomics are no lower bound: plain update takes 0.94 times their time on base" in plot.answer
+
+
+def test_an_archive_without_the_study_has_none_of_its_figures(tmp_path: Path) -> None:
+    plain = {key: value for key, value in TIMES.items() if key[0] in (CA, CU)}
+    write_archive(tmp_path / "run", samples=sample_rows(plain))
+    bare = View(load(tmp_path / "run"))
+    for make in (
+        attribution.causes, attribution.designs, attribution.scratch, attribution.tiles, attribution.limits,
+    ):  # fmt: skip
+        with pytest.raises(Missing):
+            make(bare)
+
+
+def test_only_the_cells_with_one_pass_are_called_noise(tmp_path: Path) -> None:
+    times = {(CA, "base"): 20.0, ("rust-oxide/allocate/plain", "base"): 21.0}
+    once = {(CA, "r-2.0"): 20.0, ("rust-oxide/allocate/plain", "r-2.0"): 21.0}
+    write_archive(tmp_path / "run", samples=[*sample_rows(times), *sample_rows(once, passes=1)])
+    view = View(load(tmp_path / "run"))
+    both = [c for cell in ("base", "r-2.0") if (c := view.compare("rust-oxide/allocate/plain", CA, cell)) is not None]
+    assert len(both) == 2
+    assert few_passes(both) == " On r-2.0 a kernel has one pass only, which is not told apart from noise."
+    assert few_passes(both[:1]) == "" and "nothing here" in few_passes(both[1:])
