@@ -67,7 +67,7 @@ def test_a_cause_moves_it_only_where_the_whole_range_is_clear_of_the_floor(view:
 
 def test_failed_designs_stand_over_their_own_language(view: View) -> None:
     plot = drawn(attribution.designs(view))
-    assert "takes 1.40 in CUDA C++ and 1.20 in Rust times plain's time" in plot.answer
+    assert "takes 1.40 (CUDA C++) and 1.20 (Rust) times plain's time" in plot.answer
     assert [row["table"] for row in plot.table.rows] == ["fresh", "filled", "fresh"]
     assert [row["breaks"] for row in plot.table.rows] == ["an index is lost", "an index is lost", None]
 
@@ -90,8 +90,11 @@ def test_limits_take_the_fastest_arm_that_breaks_nothing(view: View) -> None:
     plot = drawn(attribution.limits(view))
     kernels = [str(row["kernel"]) for row in plot.table.rows]
     assert "cuda/allocate/cas128" not in kernels and "triton/allocate/while-w64x1" not in kernels
-    assert "fastest allocate takes 0.50 on base (cuda/allocate/walls-run, 1.25 times the floor's)" in plot.answer
-    assert "fastest integrate takes 0.35 on base" in plot.answer
+    assert (
+        "Fastest allocate, of plain's time: 0.50 on base (cuda/allocate/walls-run, 1.25 times the floor's)."
+        in plot.answer
+    )
+    assert "Fastest integrate, of the two plain stages' time together: 0.35 on base" in plot.answer
     assert "one after the other take 40" in plot.answer.replace("39.9", "40").replace("40.0", "40")
     assert "The bare atomics are no lower bound: plain update takes 0.94 times their time on base" in plot.answer
 

@@ -56,7 +56,7 @@ def _side(low: float, high: float, floor: float) -> int:
 
 def _names(axes: Any, names: Sequence[str]) -> None:
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_yticks(range(len(names)), [words(name, 64) for name in names])
+    axes.set_yticks(range(len(names)), [words(name, 76) for name in names])
     axes.tick_params(axis="y", length=0)
 
 
@@ -82,11 +82,12 @@ def causes(view: View) -> Plot:
     rows: list[dict[str, Value]] = []
     for cause in HYPOTHESES:
         name = f"hypothesis.{cause}.ratio"
-        ratio, span = view.value(name), view.value(f"hypothesis.{cause}.range", list)
+        ratio, span = view.value(name), view.value(f"hypothesis.{cause}.range", list) or []
         if ratio is None:
             continue
         pair, what = _cause_words(how[name])
-        low, high = (float(span[0]), float(span[1])) if span and len(span) == 2 else (ratio, ratio)
+        whole = len(span) == 2 and all(isinstance(end, (int, float)) for end in span)
+        low, high = (float(span[0]), float(span[1])) if whole else (ratio, ratio)
         rows.append(
             {
                 "cause": cause, "pair": pair, "what": what, "ratio": float(ratio), "low": low, "high": high,
@@ -192,7 +193,7 @@ def designs(view: View) -> Plot:
     parts = []
     for what in names.values():
         here = [
-            f"{n(num(row['ratio']))} in {'CUDA C++' if str(row['kernel']).startswith('cuda') else 'Rust'}"
+            f"{n(num(row['ratio']))} ({'CUDA C++' if str(row['kernel']).startswith('cuda') else 'Rust'})"
             for row in rows
             if row["what"] == what and row["table"] == "fresh"
         ]
@@ -363,8 +364,8 @@ CHANGES = {
     "nowait": "no wait for an unused index",
     "ray": "no block twice along a ray",
     "warp": "one lane a warp for a block",
-    "ray-warp": "no block twice along a ray, one lane a warp",
-    "ray-run": "no block twice along a ray, one lane a run",
+    "ray-warp": "no block twice, one lane a warp for a block",
+    "ray-run": "no block twice, one lane a run",
     "walls": "blocks by the walls between them",
     "walls-run": "blocks by their walls, one lane a run",
     "run": "one lane a run of neighbours",
@@ -452,13 +453,13 @@ def limits(view: View) -> Plot:
         there = [(cell, row) for cell in cells if (row := best(stage, cell)) is not None and row["plain"] is not None]
         if there:
             one_by_one = [
-                f"{n(num(row['plain']))} on {cell} ({str(row['kernel']).split(' ')[0]}, {n(num(row['ratio']))} times "
-                "the floor's)"
+                f"{n(num(row['plain']))} on {cell} ({str(row['kernel']).split(' ')[0]}, {n(num(row['ratio']))} times the "
+                "floor's)"
                 for cell, row in there
             ]
             plain = "the two plain stages' time together" if stage == "integrate" else "plain's time"
-            parts.append(f"{stage} takes {listed(one_by_one)} times {plain}")
-    answer = f"The fastest {'; the fastest '.join(parts)}."
+            parts.append(f"Fastest {stage}, of {plain}: {listed(one_by_one)}.")
+    answer = " ".join(parts)
     fused, first, second = (best(stage, cells[0]) for stage in ("integrate", "allocate", "update"))
     if fused is not None and first is not None and second is not None:
         answer += (
