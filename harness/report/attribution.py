@@ -453,8 +453,8 @@ def limits(view: View) -> Plot:
         there = [(cell, row) for cell in cells if (row := best(stage, cell)) is not None and row["plain"] is not None]
         if there:
             one_by_one = [
-                f"{n(num(row['plain']))} on {cell} ({str(row['kernel']).split(' ')[0]}, {n(num(row['ratio']))} times the "
-                "floor's)"
+                f"{n(num(row['plain']))} on {cell} ({str(row['kernel']).split(' ')[0]}, {n(num(row['ratio']))} times "
+                "the floor's)"
                 for cell, row in there
             ]
             plain = "the two plain stages' time together" if stage == "integrate" else "plain's time"
