@@ -233,7 +233,7 @@ class Manager:
         errors: list[BaseException] = []
         with Progress(sum(map(len, todo.values())), self.say) as progress, self._evaluating():
 
-            def walk(uuid: str) -> None:
+            def walk(uuid: str, ended: threading.Event) -> None:
                 try:
                     for number in todo[uuid]:
                         self._one_pass(number, uuid, progress)
@@ -242,19 +242,24 @@ class Manager:
                 except BaseException as error:
                     errors.append(error)
                     self.stop.set()
+                finally:
+                    ended.set()
 
             if SANITIZER in phases:
                 self._watch(SANITIZER)
             groups = [list(todo)] if request.at_once else [[uuid] for uuid in todo]
-            threads: list[threading.Thread] = []
+            # Events, not Thread.join: up to Python 3.12 a signal in a join with a time limit marks the thread as ended,
+            # so that nobody waited until it had killed its worker.
+            ends: list[threading.Event] = []
             try:
                 for group in groups:
-                    threads = [threading.Thread(target=walk, args=(uuid,)) for uuid in group]
-                    for thread in threads:
-                        thread.start()
-                    for thread in threads:
-                        while thread.is_alive():  # a join without end would not let signals in
-                            thread.join(0.2)
+                    for uuid in group:
+                        ended = threading.Event()
+                        threading.Thread(target=walk, args=(uuid, ended)).start()
+                        ends.append(ended)
+                    for ended in ends:
+                        while not ended.wait(0.2):  # a wait without end would not let signals in
+                            pass
                     if errors:
                         raise errors[0]
                 if CONTROLS in phases:
@@ -264,8 +269,8 @@ class Manager:
                     self._watch(COUNTERS)
             except BaseException:
                 self.stop.set()
-                for thread in threads:
-                    thread.join(10)
+                for ended in ends:
+                    ended.wait(10)
                 self._write(complete=False)
                 raise
 
