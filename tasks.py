@@ -341,7 +341,7 @@ def pack(c: Any, archive: list[str], out: str | None = None) -> None:
     if not archive:
         raise UsageError("pack needs ARCHIVE", "usage: irr pack ARCHIVE .. --out BUNDLE.tar.zst")
     target = Path(_needed(out, "--out"))
-    from harness.archive.pack import pack as run
+    from harness.archive.pack import run
 
     print(run([Path(path) for path in archive], target))
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, ClassVar
@@ -427,6 +428,15 @@ def test_a_damaged_archive_is_not_packed(archive: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "one.tar.zst").exists()
     with pytest.raises(UsageError, match=r"ends in \.tar\.zst"):
         pack([archive], tmp_path / "one.zip")
+
+
+def test_pack_and_verify_by_their_tasks(made: Path, tmp_path: Path, irr: Callable[..., Any]) -> None:
+    bundle = tmp_path / "one.tar.zst"
+    for words in (["pack", str(made), "--out", str(bundle)], ["verify", str(bundle)]):
+        done = irr(*words)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+    assert irr("verify", str(made), str(bundle)).returncode == 2  # one archive a call
 
 
 def bundle_of(path: Path, *members: tarfile.TarInfo) -> Path:

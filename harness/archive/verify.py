@@ -109,6 +109,6 @@ def check_raw(root: Path) -> tuple[Archive | None, list[str]]:
         problems = [error.what]
     try:
         archive = load(root)
-        return archive, problems + check_schema(archive)
+        return archive, [*dict.fromkeys([*problems, *check_schema(archive)])]  # a missing file is both's to say
     except IrrError as error:
         return None, [*problems, error.what]
