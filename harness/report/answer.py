@@ -92,7 +92,7 @@ def regime_sentence(view: View) -> Sentence | None:
     text = f"Rust's allocate over CUDA C++'s, both on one stream, is {span_words(serial)}"
     if branches:
         text += f"; both on one branch a volume {span_words(branches)}"
-    text += f"; Rust on one stream and CUDA on branches, as in the paper's benchmark (derived), {span_words(derived)}"
+    text += f"; Rust on one stream and CUDA on branches (derived, not the paper's host loop) {span_words(derived)}"
     low, high = seeds.stage_range("allocate", "rust")
     return "Launch", f"{text}. The paper: {n(low)} to {n(high)}."
 
