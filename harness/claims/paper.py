@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness.archive.read import Frame
 from harness.claims import figures, statistics
@@ -893,8 +894,8 @@ HYPOTHESES = (
     scope="base; each cause as one variant or one counter",
     paper="registers, clamp, volatile, static count, dynamic CAS, scope, counter, fence, store, wait, host launch",
     tolerance=(
-        "a cause is ruled out when removing it moves the ratio by no more than the A/A floor; one that "
-        "moves it is a counterexample"
+        "a cause moves the ratio when the range over passes is clear of 1 by more than the A/A floor, which is a "
+        "counterexample; one within the floor is ruled out, one in between is neither"
     ),
 )
 def eleven_causes(view: View) -> Verdict:
@@ -902,7 +903,10 @@ def eleven_causes(view: View) -> Verdict:
     aa_floor = view.table.floor("base", "allocate")
     if aa_floor is None:
         raise Open("undecided", "no A/A control on base")
-    moved, ruled_out, rows = [], [], []
+    moved: list[str] = []
+    ruled_out: list[str] = []
+    between: list[str] = []
+    rows: list[dict[str, Any]] = []
     for name in HYPOTHESES:
         change = view.value(f"hypothesis.{name}.ratio")
         if name == "host-launch" and change is None:
@@ -911,17 +915,32 @@ def eleven_causes(view: View) -> Verdict:
                 change = pair.reference.median / pair.us.median
         if change is None:
             continue
-        rows.append({"cause": name, "change": change})
-        (moved if abs(change - 1) > aa_floor else ruled_out).append(f"{name} {change:.3g}x")
+        low, high = _span(view.value(f"hypothesis.{name}.range", list), change)
+        rows.append({"cause": name, "change": change, "low": low, "high": high})
+        if low > 1 + aa_floor or high < 1 - aa_floor:
+            moved.append(f"{name} {change:.3g}x")
+        elif 1 - aa_floor <= low and high <= 1 + aa_floor:
+            ruled_out.append(f"{name} {change:.3g}x")
+        else:
+            between.append(f"{name} {change:.3g}x")
     if moved:
-        reason = f"these move it: {', '.join(moved)}; ruled out: {', '.join(ruled_out) or 'none'}."
+        reason = f"these move it: {', '.join(moved)}; ruled out: {', '.join(ruled_out) or 'none'}"
+        reason += f"; neither: {', '.join(between)}." if between else "."
         return Verdict("refuted", reason, len(moved), floor=aa_floor, rows=tuple(rows))
     if len(rows) < len(HYPOTHESES):
         absent = [name for name in HYPOTHESES if name not in {row["cause"] for row in rows}]
         raise Open("undecided", f"{len(rows)} of {len(HYPOTHESES)} causes tried, missing {', '.join(absent)}")
+    if between:
+        raise Open("undecided", f"within their passes' range neither ruled out nor shown: {', '.join(between)}")
     return Verdict(
         "reproduced", f"none of {len(rows)} moves it beyond the A/A floor.", len(rows), floor=aa_floor, rows=tuple(rows)
     )
+
+
+def _span(found: Any, median: float) -> tuple[float, float]:
+    """Range over passes of a finding; the median alone where there is none."""
+    numbers = [float(v) for v in found if isinstance(v, (int, float))] if isinstance(found, list) else []
+    return (min(numbers), max(numbers)) if len(numbers) == 2 else (median, median)
 
 
 def _counters(view: View, metric: str, verdict: str = "undecided") -> tuple[float, float]:
