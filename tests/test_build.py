@@ -52,6 +52,36 @@ def make(kernel: Kernel, work: Path, *, arch: int = 90, contract: bool = False) 
     return emitted, assemble.assemble(emitted.ptx, emitted.entry, arch, contract, assembler, toolkit().nvdisasm)
 
 
+@needs_nvcc
+def test_the_limit_of_registers_is_the_one_given_and_not_the_number_used(tmp_path: Path) -> None:
+    emitted, free = make(UPDATE, tmp_path)
+    assert not [flag for flag in free.ptxas["flags"] if "maxrregcount" in flag]
+    given = (90, False, assemble.Assembler(toolkit().ptxas), toolkit().nvdisasm)
+    held = assemble.assemble(emitted.ptx, emitted.entry, *given, registers=64)
+    assert "-maxrregcount=64" in held.ptxas["flags"] and held.registers == free.registers < 64
+
+
+@needs_nvcc
+def test_a_limit_named_by_mistake_is_told_apart_from_other_code(tmp_path: Path) -> None:
+    emitted, made = make(UPDATE, tmp_path)
+    (tmp_path / "sm_90").mkdir()
+    path = tmp_path / "sm_90/cuda--update--plain.json"
+    path.with_suffix(".ptx").write_text(emitted.ptx)
+
+    def outcome(limit: int, code: str = made.code_sha256) -> tuple[int, int, int]:
+        ptxas = made.ptxas | {"flags": [*made.ptxas["flags"], f"-maxrregcount={limit}"]}
+        a_manifest(
+            kernel="cuda/update/plain", stage="update", entry=emitted.entry, registers=made.registers, ptxas=ptxas,
+            ptx_sha256=sha256(emitted.ptx.encode()), code_sha256=code,
+        ).save(path)  # fmt: skip
+        found = provenance.check_builds(tmp_path)
+        return found.same, found.misnamed, len(found.different)
+
+    assert outcome(made.registers) == (1, 1, 0), "the count of the kernel itself, named as its limit"
+    assert outcome(made.registers - 6) == (0, 0, 1), "a limit that the kernel was not given is other code"
+    assert outcome(made.registers, "0" * 64) == (0, 0, 1)
+
+
 def a_manifest(**changes: object) -> Manifest:
     fields = {
         "kernel": "cuda/allocate/plain", "arch": 90, "entry": "allocate", "stage": "allocate", "language": "cuda",

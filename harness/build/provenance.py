@@ -18,15 +18,19 @@ class Provenance:
 
     Attributes:
         same: kernels whose PTX gives their machine code again. different: those whose PTX does not, with the reason.
-        untried: those that could not be tried here (another ptxas), with the reason.
+        untried: those that could not be tried here (another ptxas), with the reason. misnamed: of the same, those whose
+        manifest names a limit of registers that they were not given.
     """
 
     same: int
     different: list[str]
     untried: list[str]
+    misnamed: int = 0
 
     def __str__(self) -> str:
         words = [f"PTX gives the same machine code again: {self.same} kernels"]
+        if self.misnamed:
+            words.append(f"{self.misnamed} of them without the -maxrregcount that their manifests name by mistake")
         if self.untried:
             words.append(f"{len(self.untried)} could not be tried ({self.untried[0]})")
         if self.different:
@@ -65,4 +69,5 @@ def check_builds(builds: Path) -> Provenance:
         same=sum(outcome.same is True for outcome in outcomes),
         different=[outcome.detail for outcome in outcomes if outcome.same is False],
         untried=[outcome.detail for outcome in outcomes if outcome.same is None],
+        misnamed=sum(outcome.misnamed for outcome in outcomes),
     )
