@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from harness.archive.read import load
+from harness.claims.evaluate import REGISTRY
 from harness.environment import ROOT
 from harness.errors import IrrError
+from harness.report.appendix import APPENDIX, appendix
 from harness.report.readme import BEGIN, END, NONE, README, answer_block, archived, with_block
 from tests.synthetic import sample_rows, write_archive
 from tests.test_claims import TABLE1
@@ -23,6 +25,12 @@ def text() -> str:
 def test_the_answer_is_what_the_archives_say(text: str) -> None:
     block = answer_block(archived())
     assert with_block(text, block) == text, "python -m harness.report.readme writes it again"
+
+
+def test_the_appendix_is_what_claims_and_archives_say() -> None:
+    written = APPENDIX.read_text(encoding="utf-8")
+    assert appendix(archived()) == written, "python -m harness.report.appendix writes it again"
+    assert all(f"| {claim} |" in written for claim in REGISTRY.claims)
 
 
 def test_no_figure_of_a_measurement_stands_outside_the_block(text: str) -> None:
