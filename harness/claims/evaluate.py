@@ -66,7 +66,11 @@ _OPEN_ORDER = ("undecided", "needs-two-gpus", "needs-data", "needs-toolchain", "
 
 
 def best(claim: Claim, views: Sequence[View]) -> tuple[Verdict, Archive | None, list[tuple[Verdict, Archive]]]:
-    """The answering verdict with its archive, and the decided verdicts of the others."""
+    """The answering verdict with its archive, and the decided verdicts of the others.
+
+    Of several archives that decide, a whole one answers before a quick one, then the one with the most behind its
+    verdict (cells, causes), then the newest.
+    """
     if not views:
         return NO_ARCHIVE, None, []
     if claim.spans:
@@ -75,6 +79,8 @@ def best(claim: Claim, views: Sequence[View]) -> tuple[Verdict, Archive | None, 
         (judge(claim, view), view.archive) for view in sorted(views, key=lambda v: _rank(v.archive), reverse=True)
     ]
     decided = [(verdict, archive) for verdict, archive in judged if verdict.verdict in DECIDED]
+    # Stable: archives with as much behind their verdict stay in the order of _rank.
+    decided.sort(key=lambda pair: (not pair[1].complete, pair[1].run.quick, -len(pair[0].rows)))
     if decided:
         return decided[0][0], decided[0][1], decided[1:]
     with_gpu = [pair for pair in judged if pair[1].run.gpu] or judged
