@@ -282,8 +282,21 @@ def fma(c: Any, size: str = "4096", iterations: str = "500", json: bool = False)
     from harness.cli import print_json
     from harness.measure import fma as study
 
-    outcome = study.run(edge, limit)
-    print_json(outcome) if json else print(study.as_text(outcome))
+    findings, _ = study.study(edge, limit)
+    outcome = findings[0]["value"]
+    if json:
+        print_json(outcome)
+    else:
+        from harness.build.contraction import loops_text
+        from harness.claims.evaluate import judge_findings
+
+        print(study.as_text(outcome))
+        for arch in study.built_archs()[-1:]:
+            for word in ("default", "off"):
+                print(f"\nThe loops for sm_{arch}, contraction {word}:\n{loops_text(study.BUILD, arch, word)}")
+        print("\nWhat that decides:")
+        for row in judge_findings(findings, "B"):
+            print(f"{row['id']:4} {row['verdict']:11} {row['reason']}")
     if (edge, limit) == (study.SIZE, study.LIMIT):
         from harness.measure.reproduce import contraction
 

@@ -9,6 +9,7 @@ import pytest
 from harness.build.emulation import PATTERNS, check_object_code, fused_operations, load_emulation
 from harness.build.kernels import KERNELS
 from harness.build.loops import floating_loop, function_text, loops
+from harness.claims.evaluate import judge_findings
 from harness.errors import IrrError, UsageError
 from harness.gates.images import (
     border,
@@ -190,7 +191,7 @@ def test_two_trivial_pixels_say_equal_under_any_arithmetic(emulation):
 @pytest.mark.parametrize(("size", "limit"), [(0, 500), (63, 500), (10**6, 500), (128, 1)])
 def test_an_image_that_is_none_is_wrong_use(size, limit):
     with pytest.raises(UsageError):
-        fma.run(size, limit)
+        fma.study(size, limit)
 
 
 def test_the_plan_has_twins_block_sizes_and_ptx_of_both_cards():
@@ -221,3 +222,13 @@ def test_the_value_that_tells_one_rounding_from_two():
     separate = A * X + Y
     fused = np.float32(np.float64(A) * np.float64(X) + np.float64(Y))
     assert (separate, fused) == (SEPARATE, FUSED)
+
+
+def test_the_cpu_part_decides_its_claims_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(fma, "BUILD", tmp_path)  # nothing is built: the images alone
+    findings, gates = fma.study(128, LIMIT)
+    assert findings[0]["name"] == "fma.images" and all(gate.ok for gate in gates)
+    decided = {row["id"]: row["verdict"] for row in judge_findings(findings, "B")}
+    # Claims on the blog's figures want the blog's image; those on the method do not.
+    assert decided["B15"] == "reproduced"
+    assert "B6" not in decided and "B2" not in decided

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -61,6 +62,25 @@ def loop_findings(build: Path, archs: Iterable[int], native: int | None = None) 
                     for key, value in _counts(loop).items()
                 ]
     return found
+
+
+def loops_text(build: Path, arch: int, contraction: str, languages: Iterable[str] = ("cuda", "rust-oxide")) -> str:
+    """The Mandelbrot loops of some languages in SASS, side by side with their counts; blank where none is built."""
+    columns = []
+    for language in languages:
+        path = build / f"sm_{arch}" / f"{language}--fma--mandelbrot-{contraction}{BLOCK}.json"
+        if not path.is_file() or load_manifest(path).status != "ok":
+            continue
+        text = path.with_suffix(".sass").read_text(encoding="utf-8")
+        loop = floating_loop(function_text(text, load_manifest(path).entry))
+        if loop is not None:
+            counts = _counts(loop)
+            head = f"{language}: {counts['instructions']} instructions"
+            told = f"{counts['add']} add, {counts['mul']} mul, {counts['fused']} fused, {counts['branches']} branches"
+            columns.append([head, told, *loop.instructions])
+    width = max((len(line) for column in columns for line in column), default=0)
+    rows = itertools.zip_longest(*columns, fillvalue="")
+    return "\n".join("  ".join(f"{cell:{width}}" for cell in row).rstrip() for row in rows)
 
 
 def rustc_findings() -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ is listed under `elsewhere`. Claims about several archives (`spans`) get them al
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from typing import Any
 import harness.claims.blog
 import harness.claims.ours
 import harness.claims.paper  # noqa: F401  (the three files register their claims)
+from harness import __version__
 from harness.archive.read import Archive, find, load, opened
+from harness.archive.schema import SCHEMA, Evidence, Fingerprint, Run
 from harness.claims.registry import DECIDED, REGISTRY, Claim, Open, Verdict, View
 from harness.errors import IrrError
 
@@ -85,6 +87,22 @@ def best(claim: Claim, views: Sequence[View]) -> tuple[Verdict, Archive | None, 
         return decided[0][0], decided[0][1], decided[1:]
     with_gpu = [pair for pair in judged if pair[1].run.gpu] or judged
     return *min(with_gpu, key=lambda pair: _OPEN_ORDER.index(pair[0].verdict)), []
+
+
+def judge_findings(findings: Sequence[Mapping[str, Any]], ids: str) -> list[dict[str, Any]]:
+    """Verdicts that findings decide by themselves, before anything is archived.
+
+    Args:
+        findings: rows as evidence.json holds them. ids: first letter of the claims' ids.
+    """
+    run = Run(
+        schema=SCHEMA, irr=__version__, commit="", dirty=False, study="fma", quick=False, gpu=False, created_utc="",
+        command=[], seed=0, rounds=0, batch=0,
+    )  # fmt: skip
+    evidence = {str(row["name"]): Evidence(**row) for row in findings}
+    nothing = Fingerprint(built_on={}, run_on={})
+    archive = Archive(Path(), "this run", run, nothing, [], evidence, complete=True)
+    return [row for row in verdicts([archive]) if row["id"].startswith(ids) and row["verdict"] in DECIDED]
 
 
 def rounded(value: Any) -> Any:

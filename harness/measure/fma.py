@@ -31,31 +31,13 @@ from harness.workload.programs import FUSED, SEPARATE, A, Program, Y
 SIZE, LIMIT = 4096, 500
 """The blog's image: 4096 x 4096 pixels, 500 iterations."""
 
+BUILD = ROOT / "build"
+
 MAX_SIZE = 16384
 """Pixels an edge: above this five images and their comparisons pass 8 GB."""
 
 Document = dict[str, Any]
 Finding = dict[str, Any]
-
-
-def run(size: int = SIZE, limit: int = LIMIT, progress: Callable[[str], None] | None = None) -> Document:
-    """The CPU part on this machine, as the `fma` task prints it.
-
-    Raises:
-        UsageError: an image that is too small or too large to be one.
-        IrrError: the emulation cannot be built, or a comparison cannot see a planted change.
-    """
-    if not 64 <= size <= MAX_SIZE:
-        raise UsageError(f"--size {size} is not between 64 and {MAX_SIZE} pixels an edge")
-    if limit < 2:
-        raise UsageError(f"--iterations {limit} leaves nothing to iterate", "take at least 2; the blog takes 500")
-    emulation = load_emulation(ROOT / "build" / "host")
-    images = emulate(emulation, size, limit, progress)
-    document, gates = compare_all(images, limit)
-    blind = [gate.message for gate in gates if not gate.ok]
-    if blind:
-        raise IrrError(f"{len(blind)} of {len(gates)} comparisons cannot be trusted: {blind[0]}")
-    return document
 
 
 def emulate(
@@ -147,14 +129,22 @@ def evidence(document: Document, images: Mapping[str, np.ndarray], a: str, b: st
 def study(
     size: int, limit: int, progress: Callable[[str], None] | None = None
 ) -> tuple[list[Finding], list[GateResult]]:
-    """The CPU part for an archive: (findings, gates).
+    """The CPU part on this machine: findings, the document of `fma --json` first (`fma.images`), and gates.
 
     Raises:
-        IrrError: the emulation cannot be built here.
+        UsageError: an image that is too small or too large to be one.
+        IrrError: the emulation cannot be built here, or a comparison cannot see a planted change.
     """
+    if not 64 <= size <= MAX_SIZE:
+        raise UsageError(f"--size {size} is not between 64 and {MAX_SIZE} pixels an edge")
+    if limit < 2:
+        raise UsageError(f"--iterations {limit} leaves nothing to iterate", "take at least 2; the blog takes 500")
     emulation = load_emulation(ROOT / "build" / "host")
     images = emulate(emulation, size, limit, progress)
     document, gates = compare_all(images, limit)
+    blind = [gate.message for gate in gates if not gate.ok]
+    if blind:
+        raise IrrError(f"{len(blind)} of {len(gates)} comparisons cannot be trusted: {blind[0]}")
     how = f"emulation by {emulation.compiler} {' '.join(emulation.flags)}"
     fused = [
         {"name": f"emulation.{name}.fused_instructions", "value": n, "unit": "instructions", "how": f"objdump; {how}"}
@@ -168,9 +158,13 @@ def _compiler_findings() -> list[Finding]:
     found: list[Finding] = []
     with contextlib.suppress(IrrError):
         found += rustc_findings()
-    build = ROOT / "build"
-    archs = sorted(int(path.name[3:]) for path in build.glob("sm_*") if path.name[3:].isdigit())
-    return found + loop_findings(build, archs)
+    archs = built_archs()
+    return found + loop_findings(BUILD, archs, archs[-1] if archs else None)
+
+
+def built_archs() -> list[int]:
+    """Architectures for which anything is built here, ascending."""
+    return sorted(int(path.name[3:]) for path in BUILD.glob("sm_*") if path.name[3:].isdigit())
 
 
 def images_name(program: Program) -> str:
