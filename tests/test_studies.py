@@ -101,3 +101,12 @@ def test_a_study_without_its_multiprocessors_says_so(tmp_path: Path) -> None:
     ).run()
     assert {row["cell"] for row in samples(archive)} == {"base"}
     assert sum("base+sms" in flag["what"] for flag in run_json(archive)["flags"]) == 2
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_times_only_what_is_launched_on_points_or_offsets(name: str) -> None:
+    # A glob that took the extract kernel along stopped a run on the GPU: it wants buffers that no batch has.
+    plan = STUDIES[name].plan(list(KERNELS), 132)
+    assert plan and {KERNELS[e.kernel.removesuffix("@twin")].stage for e in plan} <= {
+        "allocate", "update", "integrate", "floor",
+    }  # fmt: skip

@@ -212,7 +212,7 @@ STUDIES: dict[str, Study] = {
                 "Do the arms use more multiprocessors?",
                 ("P23",),
                 (
-                    "cuda/*/plain", "rust-*/allocate/plain",
+                    "cuda/allocate/plain", "cuda/update/plain", "rust-*/allocate/plain",
                     "triton/allocate/static8", "triton/allocate/static8-s256", "triton/allocate/while",
                 ),
                 ("base", "base+sms"),
