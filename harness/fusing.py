@@ -273,11 +273,6 @@ def is_bounded(arm: Arm) -> bool:
     return any(KERNELS[name].bounded for name in (arm.allocate, arm.update) if name is not None)
 
 
-def fuse_scene(arm: str, scene: Scene, config: VolumeConfig, interpret: bool = False) -> tuple[Fused, RawVolume]:
-    """Fuse one scene into a fresh volume with an arm; see `fuse_frames`."""
-    return fuse_frames(arm, [scene], config, interpret)
-
-
 def fuse_frames(
     arm: str, scenes: Iterable[Scene], config: VolumeConfig, interpret: bool = False
 ) -> tuple[Fused, RawVolume]:

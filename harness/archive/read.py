@@ -16,7 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-import msgspec
 import numpy as np
 import pandas as pd
 
@@ -293,8 +292,3 @@ def opened(path: Path) -> Iterator[list[Path]]:
     if not roots:
         raise IrrError(f"{path} holds no archive", "an archive is a folder with raw/run.json")
     yield roots
-
-
-def struct_document(value: msgspec.Struct) -> Any:
-    """A struct in plain types, for JSON output."""
-    return msgspec.to_builtins(value)

@@ -84,10 +84,6 @@ def load_module(image: bytes) -> int:
     return int(handle.value or 0)
 
 
-def unload_module(handle: int) -> None:
-    check("cuModuleUnload", library().cuModuleUnload(ctypes.c_void_p(handle)))
-
-
 def find_function(module: int, entry: str) -> int:
     """Handle of a kernel in a module."""
     handle = ctypes.c_void_p()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,8 +95,6 @@ class ProgramCell:
 
     def wall_bias(self, kernel: LoadedKernel, repeats: int = 5) -> float:
         """Median of (wall clock / events) - 1 over one batch: whether the events measure what a user would."""
-        import time
-
         graph = self.batch(kernel)
         begin, end = cp.cuda.Event(), cp.cuda.Event()
         ratios = []

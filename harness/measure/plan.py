@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -220,8 +219,3 @@ def shuffled(
 def blocked(entries: Sequence[PlanEntry], rounds: int) -> list[list[PlanEntry]]:
     """The order that the matrix avoids, for the control (P12): all rounds of one entry, then all of the next."""
     return [[entry] * rounds for entry in entries]
-
-
-def matching(plan: Iterable[PlanEntry], pattern: str) -> list[PlanEntry]:
-    """Entries whose kernel matches a glob, twins included."""
-    return [entry for entry in plan if fnmatch.fnmatchcase(file_name(entry.kernel), pattern)]

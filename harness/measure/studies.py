@@ -16,7 +16,7 @@ from typing import Any
 from harness.archive.schema import PlanEntry
 from harness.build.kernels import KERNELS, Kernel
 from harness.errors import UsageError
-from harness.measure.plan import TWIN, TWINS, Regime, variant_of
+from harness.measure.plan import TWIN, TWINS, Regime
 
 FRESH, FILLED, CONCURRENT = Regime(), Regime(table="filled"), Regime(launch="concurrent")
 BASES = ("cuda/allocate/plain", "cuda/update/plain")
@@ -275,8 +275,3 @@ def findings(study: str, samples: Sequence[Mapping[str, Any]]) -> list[dict[str,
             {"name": f"hypothesis.{cause}.range", "value": [min(ratios), max(ratios)], "unit": "ratio", "how": how},
         ]
     return found
-
-
-def base_of(label: str) -> str:
-    """The cell that a variant of it is made of."""
-    return variant_of(label)[0]
