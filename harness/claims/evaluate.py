@@ -1,8 +1,9 @@
 """Every claim over the archives at hand: one verdict an id, and where it came from.
 
 Archives are never pooled. A claim is judged on each archive alone and the best archive answers: a decided verdict
-before an open one, a complete run before a quick or unfinished one, the newer before the older. What other archives say
-is listed under `elsewhere`. Claims about several archives (`spans`) get them all.
+before an open one, a complete run before a quick or unfinished one, then the one with the most cells or causes behind
+its verdict, then the newer. What other archives say is listed under `elsewhere`. Claims about several archives
+(`spans`) get them all.
 """
 
 from __future__ import annotations
