@@ -33,6 +33,15 @@ def test_the_appendix_is_what_claims_and_archives_say() -> None:
     assert all(f"| {claim} |" in written for claim in REGISTRY.claims)
 
 
+def test_the_appendix_does_not_depend_on_the_order_of_registration(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = appendix([])
+    moved = REGISTRY.claims["P23"]
+    monkeypatch.delitem(REGISTRY.claims, "P23")
+    monkeypatch.setitem(REGISTRY.claims, "P23", moved)
+    assert list(REGISTRY.claims)[-1] == "P23"
+    assert appendix([]) == before
+
+
 def test_no_figure_of_a_measurement_stands_outside_the_block(text: str) -> None:
     outside = with_block(text, "")
     assert not re.search(r"\d(\.\d+)? ?(x|times|us|percent|%)\b", outside)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.archive.read import Archive
-from harness.claims.evaluate import REGISTRY
+from harness.claims.evaluate import registered
 from harness.report.readme import archived, mebibytes, minutes
 from harness.report.tables import markdown_text
 
@@ -73,7 +73,7 @@ def appendix(archives: Sequence[Archive]) -> str:
             "| id | statement | judged on | counts as reproduced |",
             "| --- | --- | --- | --- |",
         ]
-        for c in REGISTRY.claims.values():
+        for c in registered():
             if c.source == source:
                 words = (c.id, *map(markdown_text, (c.statement, c.scope, c.tolerance or "as stated")))
                 lines.append("| " + " | ".join(words) + " |")
