@@ -200,7 +200,7 @@ def _finish(archive: Path) -> None:
 @task(help={"archive": "folder of the run that was stopped"})
 def resume(c: Any, archive: str) -> None:
     """Go on with a run that was stopped; whole passes are kept."""
-    from harness.measure.reproduce import resume as run
+    from harness.measure.runs import resume as run
 
     _finish(run(Path(archive)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,10 @@ import pytest
 
 from harness.archive.schema import Note
 from harness.archive.verify import check_raw
+from harness.archive.write import check_writable
 from harness.device import nvml
 from harness.errors import IrrError, UsageError
-from harness.measure import reproduce
+from harness.measure import devices, reproduce, requests, runs
 from harness.measure.manager import empty_run
 from harness.workload.cells import load_cells
 
@@ -25,7 +27,7 @@ Irr = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def no_gpu() -> None:
-    if reproduce.driver_cuda() is not None:
+    if devices.driver_cuda() is not None:
         pytest.skip("there is an NVIDIA driver here")
 
 
@@ -67,13 +69,31 @@ def test_the_run_without_a_gpu_is_archived_under_a_banner(irr: Irr, tmp_path: Pa
 # --- N14: the results folder -----------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "results"
-    folder.mkdir(mode=0o555)
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder)  # root may write anywhere
+@pytest.mark.parametrize("place", ["/proc/x", "/proc/x/y", "/dev/null/x"])
+def test_a_place_where_nobody_can_write_is_refused_at_once(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root has the right to write anywhere, and no folder can be made here."""
     monkeypatch.setattr(reproduce, "find_devices", lambda *_: pytest.fail("looked for devices first"))
-    with pytest.raises(IrrError, match=rf"{folder} cannot be written by uid:gid {os.getuid()}:{os.getgid()}"):
-        reproduce.reproduce(out=folder / "new")
+    with pytest.raises(IrrError, match=rf"^{place} cannot be written by uid:gid {os.getuid()}:{os.getgid()}"):
+        reproduce.reproduce(out=Path(place))
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write into any folder")
+def test_a_folder_without_the_right_to_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir(mode=0o555)
+    with pytest.raises(IrrError, match="cannot be written by uid:gid"):
+        check_writable(tmp_path / "results" / "new")
+
+
+def test_a_look_at_a_place_leaves_nothing_there(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for place in ("empty", "new", "more/folders/new"):
+        check_writable(tmp_path / place)
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+    (tmp_path / "file").write_text("kept")
+    for place in ("file", "file/below"):
+        with pytest.raises(IrrError, match=str(tmp_path / place)):
+            check_writable(tmp_path / place)
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -94,9 +114,9 @@ def test_wrong_use_is_said_before_anything_is_made(tmp_path: Path, wrong: dict[s
 
 
 def test_archive_names_carry_the_card() -> None:
-    name = reproduce.archive_path(None, "NVIDIA H200").name
+    name = runs.archive_path(None, "NVIDIA H200").name
     assert name.startswith("h200-2") and len(name.split("-")) == 3
-    assert reproduce.archive_path(Path("x"), "NVIDIA H200") == Path("x")
+    assert runs.archive_path(Path("x"), "NVIDIA H200") == Path("x")
 
 
 # --- devices ---------------------------------------------------------------------------------------------------------
@@ -116,35 +136,24 @@ class Session:
 
 
 def test_the_echo_of_a_process_that_has_ended_is_waited_for() -> None:
-    assert reproduce.settled(Session([100, 60, 0], []), None)["utilisation"] == 0
+    assert devices.settled(Session([100, 60, 0], []), None)["utilisation"] == 0
     busy = Session([100], [nvml.Process(1, "x", 5.0)])
     began = time.monotonic()
-    assert reproduce.settled(busy, None)["utilisation"] == 100 and time.monotonic() - began < 0.2
+    assert devices.settled(busy, None)["utilisation"] == 100 and time.monotonic() - began < 0.2
 
 
-def found(**device: Any) -> reproduce.Found:
+def found(**device: Any) -> devices.Found:
     card = {"uuid": "GPU-a", "name": "NVIDIA H200", "arch": 90, **device}
-    return reproduce.Found(["GPU-a"], [card], [Note(what="x", why="y")], "13.0")
+    return devices.Found(["GPU-a"], [card], [Note(what="x", why="y")], "13.0")
 
 
-def ask(found: reproduce.Found, build: Path, **changes: Any) -> Any:
-    usual: dict[str, Any] = {
-        "quick": True,
-        "passes": None,
-        "cells": None,
-        "arms": "cuda",
-        "allow_missing": False,
-        "allow_shared": False,
-        "command": ["irr"],
-        "build": build,
-    }
-    return reproduce.gpu_request(found, **{**usual, **changes})
+def ask(found: devices.Found, build: Path, **changes: Any) -> Any:
+    usual: dict[str, Any] = {"quick": True, "arms": "cuda", "command": ["irr"]}
+    return requests.matrix_request(found, requests.Asked(**{**usual, **changes}), build=build)
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Path:
-    import sys
-
     sys.path.append(str(Path(__file__).parent / "simulated"))
     import builds
 
@@ -168,7 +177,7 @@ def test_a_request_is_checked_before_anything_runs(build: Path) -> None:
 
 
 def test_an_old_driver_stops_the_run_or_its_jit_part(build: Path) -> None:
-    old = reproduce.Found(["GPU-a"], found().devices, [], "12.4")
+    old = devices.Found(["GPU-a"], found().devices, [], "12.4")
     with pytest.raises(IrrError, match="needs a driver for CUDA 13"):
         ask(old, build)
     assert ask(found(), build).refusals == []
@@ -177,7 +186,14 @@ def test_an_old_driver_stops_the_run_or_its_jit_part(build: Path) -> None:
 def test_two_kinds_of_card_are_two_archives(build: Path) -> None:
     cards = [{"uuid": "GPU-a", "name": "A", "arch": 90}, {"uuid": "GPU-b", "name": "B", "arch": 90}]
     with pytest.raises(IrrError, match="several kinds"):
-        ask(reproduce.Found(["GPU-a", "GPU-b"], cards, [], "13.0"), build)
+        ask(devices.Found(["GPU-a", "GPU-b"], cards, [], "13.0"), build)
+
+
+def test_counters_alone_time_nothing(build: Path) -> None:
+    asked = requests.Asked(command=["irr"], arms="cuda", allow_missing=True)
+    request = requests.counters_request(found(), asked, ["base"], build=build)
+    assert request.study == "counters" and request.plan == request.controls == [] and request.sanitized == []
+    assert request.passes == 0 and request.counted_cells == ["base"] and "cuda/update/plain" in request.counted
 
 
 def test_run_json_before_anything_ran_is_incomplete_and_has_the_plan(build: Path) -> None:
@@ -188,7 +204,5 @@ def test_run_json_before_anything_ran_is_incomplete_and_has_the_plan(build: Path
 
 
 def test_the_manager_never_imports_cupy() -> None:
-    import sys
-
     code = "import harness.measure.reproduce, harness.measure.worker, sys; sys.exit('cupy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], timeout=60).returncode == 0

@@ -17,7 +17,7 @@ from harness.measure import studies
 from harness.measure.gating import subjects
 from harness.measure.manager import Manager, empty_run
 from harness.measure.plan import TWIN
-from harness.measure.reproduce import every_cell
+from harness.measure.runs import every_cell
 from harness.measure.studies import CAUSES, STUDIES
 from harness.workload.cells import STUDY_CELLS_FILE, load_cells
 from harness.workload.reference import evaluate

@@ -3,10 +3,12 @@ SHA256SUMS last, so that a folder with SHA256SUMS is a finished archive and one 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -38,6 +40,40 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise IrrError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def refuse_occupied(root: Path) -> None:
+    """Raises IrrError where something stands already: an archive begins in a folder that is empty or not there."""
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        what = "is not empty" if root.is_dir() else "is no folder"
+        raise IrrError(f"{root} exists and {what}", "name another folder with --out; archives are never overwritten")
+
+
+def check_writable(root: Path) -> None:
+    """Refuse early, before any work, a place where no archive could be made at the end: make it, write into it, and
+    remove what was made. Rights alone do not tell: root may write anywhere and not into /proc.
+
+    Raises:
+        IrrError: names the place and uid:gid, or what stands there.
+    """
+    made: list[Path] = []
+    try:
+        refuse_occupied(root)
+        for folder in reversed([root, *root.parents]):
+            if not folder.exists():
+                folder.mkdir()
+                made.append(folder)
+        trial = tempfile.mkdtemp(prefix="irr-trial-", dir=root)
+        os.rmdir(trial)
+    except OSError as error:
+        raise IrrError(
+            f"{root} cannot be written by uid:gid {os.getuid()}:{os.getgid()}: {error.strerror}",
+            "name a folder of your own with --out, or mount one (mkdir -p it first, owned by that user)",
+        ) from None
+    finally:
+        for folder in reversed(made):
+            with contextlib.suppress(OSError):  # somebody else has begun to use it
+                folder.rmdir()
 
 
 def sums_text(root: Path) -> str:
@@ -122,10 +158,7 @@ class ArchiveWriter:
         Raises:
             IrrError: something stands there already, or the folder cannot be made (path, uid and gid named).
         """
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            raise IrrError(
-                f"{root} exists and is not empty", "name another folder with --out; archives are never overwritten"
-            )
+        refuse_occupied(root)
         writer = ArchiveWriter(root)
         try:
             writer.raw.mkdir(parents=True, exist_ok=True)

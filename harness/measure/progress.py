@@ -12,6 +12,11 @@ from typing import Any
 from harness.measure.heartbeat import Beat
 
 
+def say(line: str) -> None:
+    """One line of progress, on stderr: stdout holds the result alone."""
+    print(line, file=sys.stderr, flush=True)
+
+
 class Progress:
     """Bars of the workers in flight, fed from their heartbeats.
 

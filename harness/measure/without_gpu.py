@@ -6,7 +6,6 @@ result. The archive's study is `host`: nothing in it passes for a measurement of
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,10 @@ from harness.errors import IrrError
 from harness.gates.faults import evidence as planted_evidence
 from harness.gates.result import GateResult
 from harness.gates.run import run_gates
-from harness.measure import reproduce as tasks
+from harness.measure.devices import NO_GPU
+from harness.measure.progress import say
+from harness.measure.requests import Asked, host_request
+from harness.measure.runs import archive_path, start
 from harness.measure.surface import host_surface
 from harness.workload.cells import load_cells
 
@@ -38,23 +40,17 @@ LIBRARY_ARM = "open3d"
 GATED_CELLS = "pts-20k,plane-320k,r-0.25"
 
 
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def reproduce_without_gpu(
-    *, quick: bool, passes: int | None, cells: str | None, arms: str | None, out: Path | None
-) -> Path:
+def reproduce_without_gpu(asked: Asked, out: Path | None) -> Path:
     """Everything that needs no GPU; the archive's path.
 
     Raises:
         IrrError: a gate failed. The archive stands by then, and says which.
     """
     say(BANNER)
-    flags = [Note(what="no GPU", why=f"{tasks.NO_GPU[0]}; {tasks.NO_GPU[1]}")]
+    flags = [Note(what="no GPU", why=f"{NO_GPU[0]}; {NO_GPU[1]}")]
     gates, failed = host_gates()
     evidence: list[dict[str, Any]] = []
-    if not quick:
+    if not asked.quick:
         found, images, why = contraction()
         evidence += found
         gates += images
@@ -77,22 +73,13 @@ def reproduce_without_gpu(
         except IrrError as error:
             flags.append(Note(what="no fused surface for the page", why=error.what))
     flags += archived_results()
-    request = tasks.host_request(
-        passes=passes,
-        cells=cells,
-        arms=arms,
-        quick=quick,
-        command=["irr", *sys.argv[1:]],
-        flags=flags,
-        extra_gates=gates,
-        evidence=evidence,
-    )
+    request = host_request(asked, flags=flags, extra_gates=gates, evidence=evidence)
     if not request.plan:
         raise IrrError(
             "no host library can be built here, so nothing is left to run",
             request.skipped[-1].why if request.skipped else None,
         )
-    path = tasks.start(request, tasks.archive_path(out, "host"))
+    path = start(request, archive_path(out, "host"))
     say(BANNER)
     if failed:
         raise IrrError(f"{len(failed)} gates failed: {failed[0].gate}: {failed[0].message}", f"archived in {path}")
