@@ -101,7 +101,7 @@ def _system() -> str:
         return platform.system()
 
 
-def _processor() -> str | None:
+def processor() -> str | None:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -140,7 +140,7 @@ def run_on(worker: Mapping[str, Any], *, shared: bool, clocks: str, gpu: bool) -
         "os": _system(),
         "kernel": platform.release(),
         "machine": platform.machine(),
-        "cpu": _processor(),
+        "cpu": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_mib": _memory_mib(),
         "container": _container(),
