@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -184,14 +185,62 @@ def test_a_sanitizer_gate_needs_a_launch_and_no_finding() -> None:
 
 
 def test_absent_tools_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
     monkeypatch.setattr(tools, "find_tool", lambda name: None)
     for found in (
         tools.sanitize("u", "build", ["cuda/allocate/plain"], threading.Event()),
-        tools.count("u", "build", ["cuda/allocate/plain"], ["base"], threading.Event()),
+        tools.count("u", "build", {"base": ["cuda/allocate/plain"]}, threading.Event()),
     ):
         assert found.gates == found.counters == [] and "not on this machine" in found.flags[0]["why"]
+
+
+class Sanitizer:
+    """Stands for compute-sanitizer: what it says of the kernels of one process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **of: int) -> None:
+        self.of = {f"cuda/allocate/{name}": code for name, code in of.items()}
+        self.processes: list[list[str]] = []
+        monkeypatch.setattr(tools, "find_tool", lambda name: Path("/usr/bin/compute-sanitizer"))
+        monkeypatch.setattr(tools, "run_tool", self.run)
+
+    def run(self, command: list[str], environment: dict[str, str], seconds: float, stop: object) -> tuple[int, str]:
+        assert seconds <= tools.PROCESS_S
+        names = json.loads(Path(command[-1]).read_text())["kernels"]
+        self.processes.append(names)
+        codes = [self.of.get(name, 0) for name in names]
+        return next((code for code in codes if code), 0), "\n".join([*names, "========= Invalid read", "last words"])
+
+
+MANY = [f"cuda/allocate/{name}" for name in "abcdefgh"]
+
+
+def test_what_a_sanitizer_finds_gets_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Sanitizer(monkeypatch, c=tools.FOUND)
+    found = tools.sanitize("u", "build", MANY, threading.Event(), ["memcheck"])
+    assert {gate["arm"]: gate["ok"] for gate in found.gates} == {name: not name.endswith("/c") for name in MANY}
+    assert found.flags == [] and len(seen.processes) == 7, "halved: 8, 4 and 4, 2 and 2, 1 and 1"
+
+
+def test_a_kernel_that_ends_its_sanitizer_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    Sanitizer(monkeypatch, g=-9)
+    found = tools.sanitize("u", "build", MANY, threading.Event(), ["memcheck"])
+    assert {gate["arm"] for gate in found.gates if gate["ok"]} == {*MANY} - {"cuda/allocate/g"}
+    [flag] = found.flags
+    assert flag["what"] == "compute-sanitizer memcheck on cuda/allocate/g" and "did not end in time" in flag["why"]
+
+
+def test_a_sanitizer_that_cannot_work_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Sanitizer(monkeypatch, **dict.fromkeys("abcdefgh", 1))
+    found = tools.sanitize("u", "build", MANY, threading.Event(), ["synccheck"])
+    assert found.gates == [] and [flag["what"] for flag in found.flags] == ["compute-sanitizer synccheck"]
+    assert len(seen.processes) == 2
+
+
+def test_what_no_sanitizer_judged_in_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    Sanitizer(monkeypatch)
+    found = tools.sanitize("u", "build", MANY, threading.Event(), ["memcheck"], seconds=-1)
+    assert found.gates == []
+    [flag] = found.flags
+    assert flag["what"] == "compute-sanitizer memcheck judged 0 of 8 kernels" and "cuda/allocate/h" in flag["why"]
 
 
 # --- the same on a GPU ------------------------------------------------------------------------------------------------

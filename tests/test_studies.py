@@ -13,7 +13,7 @@ from harness.archive.write import ArchiveWriter
 from harness.build.kernels import KERNELS
 from harness.claims.evaluate import registered
 from harness.errors import UsageError
-from harness.measure import studies
+from harness.measure import studies, tools
 from harness.measure.gating import subjects
 from harness.measure.manager import Manager, empty_run
 from harness.measure.plan import TWIN
@@ -110,3 +110,28 @@ def test_a_study_times_only_what_is_launched_on_points_or_offsets(name: str) -> 
     assert plan and {KERNELS[e.kernel.removesuffix("@twin")].stage for e in plan} <= {
         "allocate", "update", "integrate", "floor",
     }  # fmt: skip
+
+
+def test_the_attribution_study_sanitizes_all_that_it_times() -> None:
+    study = STUDIES["attribution"]
+    names = [row.name for row in study.rows()]
+    timed = {entry.kernel.removesuffix(TWIN) for entry in study.plan(names, 132)}
+    assert timed <= set(study.judged(names)) and {kernel.name for kernel in BROKEN if kernel.name in names} <= timed
+
+
+def test_kernels_are_counted_where_they_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = STUDIES["attribution"]
+    plan = study.plan([row.name for row in study.rows()], 132)
+    asked = request(
+        plan=plan, passes=0, study="attribution", sanitized=["cuda/allocate/plain"], sanitizer_s=study.sanitizer_s,
+        counted=study.counted(plan), counted_cells=list(study.counted_cells),
+    )  # fmt: skip
+    said: dict[str, Any] = {}
+    monkeypatch.setattr(tools, "count", lambda uuid, build, kernels, stop: said.update(kernels) or tools.ToolRun())
+    monkeypatch.setattr(tools, "sanitize", lambda *_, seconds: said.update(limit=seconds) or tools.ToolRun())
+    cells = every_cell(asked)
+    Manager(ArchiveWriter.create(tmp_path / "a", empty_run(asked, cells)), asked, cells, lambda line: None).run()
+    assert said["limit"] == study.sanitizer_s
+    assert "rust-oxide/allocate/nofence" in said["base"] and "rust-oxide/allocate/nofence" not in said["lf-918"]
+    assert {"cuda/allocate/walls", "triton/allocate/while", "cuda/allocate/otherhash"} <= set(said["lf-918"])
+    assert not any("while-w" in name for names in (said["base"], said["lf-918"]) for name in names)

@@ -1,8 +1,10 @@
 """Keep some multiprocessors busy, so that what is timed meanwhile has the others (claim P23: the number of them).
 
 One block fills a multiprocessor: 1,024 threads of 64 registers are all the registers that it has, so no block of
-another kernel fits beside it. The blocks sleep, read a flag in host memory, and end when it is raised, or by themselves
-after a limit. They read no device memory; what they take from the others is their multiprocessor.
+another kernel fits beside it. Its first thread sleeps and reads a flag in host memory a hundred times a second; the
+others wait for it at a barrier. It matters that they do: when every warp read the flag each microsecond, the reads of
+76 blocks over PCIe held up the memory of the other 56 multiprocessors and a batch of 0.2 ms took 0.5 s (H200).
+The blocks end when the flag is raised, or by themselves after a limit; what they take is their multiprocessor.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ THREADS = 1024
 LIVE = 54
 """Values that every thread keeps: ptxas then gives it 57 to 64 registers, which the hardware rounds up to 64."""
 
+SLEEP_NS, SLEEPS = 1_000_000, 10
+"""Between two readings of the flag: the longest sleep that the hardware knows, so many times."""
+
 FEWEST_REGISTERS = 57
 LIMIT_S = 20.0
 """The blocks end by themselves after this, should the host never raise the flag."""
@@ -32,8 +37,10 @@ SEEN = 1024
 
 def source() -> str:
     """The kernel's PTX: (flag, seen, limit in ns). `seen[m]` becomes 1 where a block runs on multiprocessor m."""
-    keep = "\n".join(f"    mov.u32 %k{i}, %clock;" for i in range(LIVE))
-    # Changed in the loop, or they could be folded into one before it.
+    # A value of its own for every thread, or uniform registers would hold them.
+    keep = "\n".join(f"    mov.u32 %k{i}, %clock;\n    mad.lo.u32 %k{i}, %k{i}, %k{i}, %r4;" for i in range(LIVE))
+    sleep = "\n".join([f"    nanosleep.u32 {SLEEP_NS};"] * SLEEPS)
+    # By what the barrier says, or they could be folded into one before it.
     change = "\n".join(f"    mad.lo.u32 %k{i}, %k{i}, %k{i}, %r3;" for i in range(LIVE))
     fold = "\n".join(f"    xor.b32 %r1, %r1, %k{i};" for i in range(LIVE))
     return f"""\
@@ -45,7 +52,7 @@ def source() -> str:
 .maxntid {THREADS}, 1, 1
 {{
     .reg .pred %p<4>;
-    .reg .b32 %r<4>;
+    .reg .b32 %r<5>;
     .reg .b32 %k<{LIVE}>;
     .reg .b64 %rd<8>;
 
@@ -55,20 +62,25 @@ def source() -> str:
     mov.u32 %r1, %smid;
     mul.wide.u32 %rd4, %r1, 4;
     add.u64 %rd4, %rd2, %rd4;
+    mov.u32 %r4, %tid.x;
+{keep}
+    setp.ne.u32 %p2, %r4, 0;
+    @%p2 bra together;
     mov.u32 %r2, 1;
     st.volatile.global.u32 [%rd4], %r2;
-{keep}
     mov.u64 %rd5, %globaltimer;
 again:
-    nanosleep.u32 1000;
+{sleep}
     ld.volatile.global.u32 %r3, [%rd1];
-{change}
     mov.u64 %rd6, %globaltimer;
     sub.u64 %rd7, %rd6, %rd5;
     setp.lt.u64 %p1, %rd7, %rd3;
     setp.eq.u32 %p2, %r3, 0;
     and.pred %p3, %p1, %p2;
     @%p3 bra again;
+together:
+    barrier.red.popc.u32 %r3, 0, %p2;
+{change}
     mov.u32 %r1, 0;
 {fold}
     setp.ne.u32 %p1, %r1, 305419896;

@@ -84,7 +84,8 @@ class Request(msgspec.Struct, kw_only=True):
         controls: entries of the controls, run after the passes in a worker of their own; none for no controls.
         gates_once: judge in the first pass only, before timing, instead of before and after in every pass.
         sanitized, counted: kernels for compute-sanitizer before the passes and for Nsight Compute after them.
-        counted_cells: where they are counted.
+        sanitizer_s: limit of all sanitizers together.
+        counted_cells: where they are counted, of a plan those kernels that it times there.
         device_facts: what NVML said of the devices, for a run without passes.
         trajectories: cells that data/cells.toml does not have, counts included.
         extra_gates, evidence: what was found before the passes (the host's gates, the contraction study).
@@ -111,6 +112,7 @@ class Request(msgspec.Struct, kw_only=True):
     gates_once: bool = False
     controls: list[PlanEntry] = []
     sanitized: list[str] = []
+    sanitizer_s: float = tools.SANITIZER_S
     counted: list[str] = []
     counted_cells: list[str] = []
     trajectories: dict[str, Cell] = {}
@@ -305,10 +307,15 @@ class Manager:
         uuid = request.devices[0]
         if what == SANITIZER:
             self.say(f"compute-sanitizer on {len(request.sanitized)} kernels")
-            found = tools.sanitize(uuid, request.build, request.sanitized, self.stop)
+            found = tools.sanitize(uuid, request.build, request.sanitized, self.stop, seconds=request.sanitizer_s)
         else:
             self.say(f"Nsight Compute on {', '.join(request.counted_cells)}")
-            found = tools.count(uuid, request.build, request.counted, request.counted_cells, self.stop)
+            timed = {(entry.cell, entry.kernel) for entry in request.plan}
+            kernels = {
+                cell: [name for name in request.counted if not timed or (cell, name) in timed]
+                for cell in request.counted_cells
+            }
+            found = tools.count(uuid, request.build, kernels, self.stop)
         bad = [gate for gate in found.gates if not gate["ok"]]
         for gate in bad:
             self.say(f"{gate['gate']} found something in {gate['arm']}: {gate['message']}")

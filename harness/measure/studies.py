@@ -45,13 +45,18 @@ class Study:
     questions: what it is made of. rounds: of each cell and pass.
     gates: judge every kernel once a cell, in the first pass before timing; without them the loss figures of every
         sample still tell whether all blocks were built.
-    counted_cells: where Nsight Compute counts the study's kernels after the passes, all but those of SWEPT.
+    counted_cells: where Nsight Compute counts the study's kernels after the passes, each where it is timed, all but
+        those of SWEPT.
+    sanitized: globs of kernels that compute-sanitizer judges before the passes; those that break something too, since
+        what they give up is never their memory. sanitizer_s: its limit, all sanitizers together.
     """
 
     questions: tuple[Question, ...]
     rounds: int = 15
     gates: bool = True
     counted_cells: tuple[str, ...] = ()
+    sanitized: tuple[str, ...] = ()
+    sanitizer_s: float = 120.0
 
     def rows(self) -> list[Kernel]:
         """Kernels of the study, in the table's order, the two that everything is compared with among them."""
@@ -62,6 +67,10 @@ class Study:
         """Kernels of a plan that Nsight Compute counts."""
         names = {entry.kernel for entry in plan if TWIN not in entry.kernel} if self.counted_cells else set()
         return sorted(name for name in names if not any(fnmatch.fnmatchcase(name, p) for p in SWEPT))
+
+    def judged(self, there: Collection[str]) -> list[str]:
+        """Kernels, of those that are there, that compute-sanitizer judges."""
+        return sorted(name for name in there if any(fnmatch.fnmatchcase(name, p) for p in self.sanitized))
 
     def cells(self) -> list[str]:
         return list(dict.fromkeys(cell for question in self.questions for cell in question.cells))
@@ -204,7 +213,8 @@ STUDIES: dict[str, Study] = {
                 (*SPHERES, "r-2.0"),
             ),
         ),
-        counted_cells=("base",),
+        counted_cells=("base", "lf-918"),
+        sanitized=("*",),
     ),
     "scaling": Study(
         (

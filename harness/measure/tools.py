@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,9 @@ from harness.environment import ROOT
 from harness.measure.single import SMALL, Orders
 
 SANITIZERS = ("memcheck", "initcheck", "synccheck")
-SANITIZER_S, COUNTERS_S = 300.0, 400.0
+SANITIZER_S, PROCESS_S, COUNTERS_S = 300.0, 60.0, 400.0
+"""Limits: all sanitizers together, one process under one, and one cell under Nsight Compute. On an H200 a process of
+one kernel took about 1.5 s, and 57 kernels were counted in 8 s."""
 FOUND = 86
 """Exit code that compute-sanitizer is told to use for findings."""
 
@@ -124,18 +126,27 @@ def absent(tool: str) -> dict[str, str]:
 
 
 def sanitize(
-    uuid: str, build: str, kernels: Sequence[str], stop: threading.Event, tools: Sequence[str] = SANITIZERS
+    uuid: str,
+    build: str,
+    kernels: Sequence[str],
+    stop: threading.Event,
+    tools: Sequence[str] = SANITIZERS,
+    seconds: float = SANITIZER_S,
 ) -> ToolRun:
     """Every kernel on a small cell under each sanitizer.
 
-    All kernels share one process a tool; only where that one finds something does each kernel get a process of its own,
-    so that the finding has a name.
+    All kernels share one process a tool; where it finds something, or does not come to its end, the kernels are halved
+    until each finding has a name.
+
+    Args:
+        seconds: for all tools together; what is not judged by then is a reason in the archive.
     """
     found = ToolRun()
     program = find_tool("compute-sanitizer")
     if program is None:
         found.flags.append(absent("compute-sanitizer"))
         return found
+    end = time.monotonic() + seconds
 
     def go(tool: str, names: Sequence[str]) -> tuple[int, str]:
         with tempfile.TemporaryDirectory(prefix="irr-sanitizer-") as folder:
@@ -144,18 +155,34 @@ def sanitize(
             if tool == "memcheck":  # the end of a parameter list is told by an error of cuFuncGetParamInfo
                 options += ["--report-api-errors", "no"]
             command = [str(program), *options, *_inner(_orders(Path(folder), orders))]
-            return run_tool(command, _environment(uuid), SANITIZER_S, stop)
+            return run_tool(command, _environment(uuid), min(PROCESS_S, end - time.monotonic()), stop)
 
     for tool in tools:
-        code, text = go(tool, kernels)
-        if code not in (0, FOUND):
+        what = f"compute-sanitizer {tool}"
+        late: list[str] = []
+        groups = [list(kernels)] if kernels else []
+        while groups:
+            names = groups.pop(0)
+            if time.monotonic() > end:
+                late += names
+                continue
+            code, text = go(tool, names)
+            if len(names) == 1 and code not in (0, FOUND):
+                found.flags.append(
+                    {"what": f"{what} on {names[0]}", "why": f"could not work: {last_words(text, code)}"}
+                )
+            elif code == 0 or len(names) == 1:
+                found.gates += [sanitizer_gate(tool, name, code, text, uuid) for name in names]
+            elif code != FOUND and len(names) == len(kernels) and go(tool, names[:1])[0] not in (0, FOUND):
+                found.flags.append({"what": what, "why": f"could not work: {last_words(text, code)}"})
+            else:
+                half = len(names) // 2
+                groups[:0] = [names[:half], names[half:]]
+        if late:
+            why = f"the limit of {seconds:g} s for all sanitizers passed before: {', '.join(late)}"
             found.flags.append(
-                {"what": f"compute-sanitizer {tool}", "why": f"could not work: {last_words(text, code)}"}
+                {"what": f"{what} judged {len(kernels) - len(late)} of {len(kernels)} kernels", "why": why}
             )
-            continue
-        for name in kernels:
-            alone = (code, text) if code == 0 else go(tool, [name])
-            found.gates.append(sanitizer_gate(tool, name, alone[0], alone[1], uuid))
     return found
 
 
@@ -195,16 +222,20 @@ def last_words(text: str, code: int) -> str:
 # ------------------------------------------------------------------------------------------------------------ counters
 
 
-def count(uuid: str, build: str, kernels: Sequence[str], cells: Sequence[str], stop: threading.Event) -> ToolRun:
-    """Nsight Compute's metrics of single launches of every kernel on the cells; clocks stay as they are."""
+def count(uuid: str, build: str, kernels: Mapping[str, Sequence[str]], stop: threading.Event) -> ToolRun:
+    """Nsight Compute's metrics of single launches; clocks stay as they are.
+
+    Args:
+        kernels: by cell.
+    """
     found = ToolRun()
     program = find_tool("ncu")
     if program is None:
         found.flags.append(absent("ncu"))
         return found
-    for cell in cells:
+    for cell, names in kernels.items():
         with tempfile.TemporaryDirectory(prefix="irr-ncu-") as folder:
-            orders = Orders(uuid=uuid, build=build, cell=cell, kernels=list(kernels), parent=os.getpid(), profile=True)
+            orders = Orders(uuid=uuid, build=build, cell=cell, kernels=list(names), parent=os.getpid(), profile=True)
             log = Path(folder) / "ncu.csv"
             command = [
                 str(program),
@@ -214,7 +245,7 @@ def count(uuid: str, build: str, kernels: Sequence[str], cells: Sequence[str], s
             ]
             code, text = run_tool(command, _environment(uuid), COUNTERS_S, stop)
             words = log.read_text(errors="replace") if log.exists() else ""
-        rows, why = parse_counters(words, kernels, cell, uuid)
+        rows, why = parse_counters(words, names, cell, uuid)
         found.counters += rows
         if code != 0 or why:
             refused = next((line for line in (words + text).splitlines() if "ERR_NVGPUCTRPERM" in line), None)

@@ -27,8 +27,9 @@ class Scene:
 
 def index_colors(n: int) -> np.ndarray:
     """Colours (n, 3) u8 of n points: (37 i, 59 i, 83 i) mod 256."""
-    i = np.arange(n, dtype=np.int64)[:, None]
-    return ((i * np.array([37, 59, 83])) % 256).astype(np.uint8)
+    i = np.arange(256)[:, None]
+    period = ((i * np.array([37, 59, 83])) % 256).astype(np.uint8)
+    return np.tile(period, (-(-n // 256), 1))[:n]
 
 
 def _scene(points: np.ndarray) -> Scene:
@@ -41,9 +42,11 @@ def sphere(radius: float, rows: int, columns: int) -> Scene:
     theta = np.pi * (np.arange(rows) + 0.5) / rows
     phi = 2 * np.pi * np.arange(columns) / columns
     ring = np.sin(theta)[:, None]
-    x, y = ring * np.cos(phi), ring * np.sin(phi)
-    z = np.broadcast_to(np.cos(theta)[:, None], x.shape)
-    return _scene(radius * np.stack([x, y, z], axis=-1).reshape(-1, 3))
+    # One coordinate at a time: twenty million points in float64 at once take seconds to move.
+    points = np.empty((rows, columns, 3), np.float32)
+    for axis, unit in enumerate((ring * np.cos(phi), ring * np.sin(phi), np.cos(theta)[:, None])):
+        points[..., axis] = radius * unit
+    return _scene(points.reshape(-1, 3))
 
 
 def plane(n: int) -> Scene:

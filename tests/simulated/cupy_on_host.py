@@ -19,9 +19,13 @@ import numpy as np
 UUID_BYTES = bytes(range(16))
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 ARCH = 90
+SMS = 4
 FREE = 4 << 30
 
 _capturing: list[Any] | None = None
+
+OCCUPIED: dict[int, tuple[int, int]] = {}
+"""Stream -> (multiprocessors that harness/device/occupy.py's kernel holds there, address of its flag)."""
 
 
 def _do(work: Any) -> None:
@@ -138,9 +142,16 @@ class Stream:
 
     def synchronize(self) -> None:
         assert _capturing is None, "a capture cannot wait"
+        if self.ptr in OCCUPIED:
+            assert ctypes.c_uint32.from_address(OCCUPIED.pop(self.ptr)[1]).value, "the flag was not raised: no end"
 
     def wait_event(self, event: Event) -> None:
         pass
+
+    @property
+    def done(self) -> bool:
+        """What was enqueued is done at once; only an occupying kernel goes on."""
+        return self.ptr not in OCCUPIED
 
 
 class Event:
@@ -255,11 +266,15 @@ class Driver:
         real.find_function = self.find_function
         real.parameter_layout = lambda function: None
         real.allow_shared = lambda function, size: None
+        real.function_attribute = lambda function, attribute: {real.REGISTERS: 64}[attribute]
         real.launch = self.launch
 
     # ---- attributes of the device, as the C calls give them
+    def cuInit(self, flags: int) -> int:
+        return 0
+
     def cuDeviceGetAttribute(self, value: Any, number: ctypes.c_int, device: Any) -> int:
-        value._obj.value = {16: 4, 20: 0, 38: 1 << 20, 75: ARCH // 10, 76: ARCH % 10}[number.value]
+        value._obj.value = {16: SMS, 20: 0, 38: 1 << 20, 75: ARCH // 10, 76: ARCH % 10}[number.value]
         return 0
 
     def cuDeviceGetUuid_v2(self, raw: Any, device: Any) -> int:
@@ -286,6 +301,12 @@ class Driver:
         if entry == "irr_stamp":
             out = block.values[0].value
             _do(lambda: self._stamp(out))
+            return
+        if entry == "irr_occupy":
+            flag, seen, limit = (value.value for value in block.values)
+            assert grid < SMS and threads == 1024 and limit > 0, "at least one multiprocessor must be left"
+            (ctypes.c_uint32 * grid).from_address(seen)[:] = [1] * grid
+            OCCUPIED[stream] = (grid, flag)
             return
         _do(lambda: self._run(function, entry, block))
 
