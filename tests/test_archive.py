@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.archive import fingerprint
+from harness.archive.files import check_sums
 from harness.archive.read import load, parse_csv
 from harness.archive.schema import SAMPLES, csv_bytes, gate_record, json_bytes
-from harness.archive.verify import check_raw, check_sums
-from harness.archive.write import SUMS, ArchiveWriter, Journal
+from harness.archive.verify import check_raw
+from harness.archive.write import JOURNAL, SUMS, WORK, ArchiveWriter, Journal, sums_text
 from harness.errors import IrrError
 from tests.synthetic import sample_rows, write_archive
 
@@ -160,6 +161,50 @@ def test_a_deleted_and_an_added_file_are_named(archive: Path) -> None:
     assert check_sums(archive) == ["raw/gates.json is missing", "raw/extra.txt was added", "notes.txt was added"]
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda raw: (raw / "samples.csv").write_text((raw / "samples.csv").read_text() + " "),
+            "samples.csv was changed",
+        ),
+        (lambda raw: (raw / "samples.csv").unlink(), "samples.csv is missing"),
+        (lambda raw: (raw / "evidence.json").write_text("[]"), "evidence.json was added"),
+    ],
+)
+def test_what_was_altered_is_not_read_anywhere(archive: Path, change: Any, says: str, irr: Any, tmp_path: Path) -> None:
+    change(archive / "raw")
+    with pytest.raises(IrrError, match=says):
+        load(archive)
+    bundle, other = str(tmp_path / "b.tar.zst"), str(archive)
+    for words in (
+        ("report", other),
+        ("claims", "--archive", other),
+        ("claims", "--archive", other, "--json"),
+        ("compare", other, other),
+        ("pack", other, "--out", bundle),
+    ):
+        done = irr(*words)
+        assert done.returncode == 1 and done.stdout == "", words
+        assert f"raw/{says}" in done.stderr and "irr verify" in done.stderr and len(done.stderr.splitlines()) == 2
+    assert not (archive / "derived").exists() and not Path(bundle).exists()
+    assert load(archive, unchecked=True).name == "copy"
+
+
+def test_what_stands_beside_raw_hinders_verify_alone(archive: Path) -> None:
+    (archive / "notes.txt").write_text("x")
+    assert load(archive).complete and check_sums(archive) == ["notes.txt was added"]
+
+
+def test_a_run_that_was_killed_at_its_very_end_is_tidied(archive: Path) -> None:
+    (archive / JOURNAL).write_text("{}\n")
+    (archive / WORK / "references").mkdir(parents=True)
+    assert all("irr resume" in problem for problem in check_sums(archive))
+    with pytest.raises(IrrError, match="is complete"):
+        ArchiveWriter.resume(archive)
+    assert check_raw(archive)[1] == []
+
+
 def test_carriage_returns_in_the_sums_are_told(archive: Path) -> None:
     path = archive / SUMS
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
@@ -181,6 +226,12 @@ def rewrite(archive: Path, name: str, change: Any) -> None:
     document = json.loads(path.read_text())
     change(document)
     path.write_text(json.dumps(document))
+
+
+def signed(archive: Path) -> Path:
+    """The archive with SHA256SUMS of what it holds now: who alters files can do that too."""
+    (archive / SUMS).write_text(sums_text(archive))
+    return archive
 
 
 def test_links_are_refused(archive: Path) -> None:
@@ -205,20 +256,20 @@ def test_special_files_are_refused(archive: Path) -> None:
 def test_a_newer_schema_is_refused(archive: Path) -> None:
     rewrite(archive, "run.json", lambda d: d.update(schema=99))
     with pytest.raises(IrrError, match="has schema 99"):
-        load(archive)
+        load(signed(archive))
 
 
 def test_nan_in_a_json_file_is_refused(archive: Path) -> None:
     path = archive / "raw" / "run.json"
     path.write_text(path.read_text().replace('"seed": 1', '"seed": NaN'))
     with pytest.raises(IrrError, match="not strict JSON"):
-        load(archive)
+        load(signed(archive))
 
 
 def test_deep_nesting_is_one_line(archive: Path) -> None:
     (archive / "raw" / "evidence.json").write_text("[" * 100_000)
     with pytest.raises(IrrError) as error:
-        load(archive)
+        load(signed(archive))
     assert "\n" not in str(error.value)
 
 
@@ -238,7 +289,7 @@ def test_a_bad_sample_is_told_with_its_line(archive: Path, old: str, new: str, s
     path = archive / "raw" / "samples.csv"
     path.write_bytes(path.read_bytes().replace(old.encode(), new.encode(), 1))
     with pytest.raises(IrrError, match=says):
-        _ = load(archive).samples
+        _ = load(signed(archive)).samples
 
 
 def test_further_columns_are_kept() -> None:

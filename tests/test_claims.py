@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.archive.read import load
+from harness.archive.write import SUMS, sums_text
 from harness.archive.schema import Gate, Reduction
 from harness.claims import evaluate, figures
 from harness.claims.evaluate import IDS, best, verdicts
@@ -854,6 +855,7 @@ def build(root: Path, spec: Spec) -> Path:
     if full is not None:
         run = path / "raw" / "run.json"
         run.write_text(run.read_text().replace('"table": 32768', '"table": 16384'))
+        (path / SUMS).write_text(sums_text(path))
     return path
 
 

@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from harness import __version__
-from harness.archive.read import MAX_CSV, MAX_FILES, MAX_TOTAL, MIB, Archive, plain_files, read_bytes
+from harness.archive.files import MAX_CSV, MAX_FILES, MAX_TOTAL, MIB, plain_files, read_bytes
+from harness.archive.read import Archive
 from harness.archive.schema import json_bytes
 from harness.archive.verify import check_raw
 from harness.archive.write import write_whole
@@ -125,7 +126,7 @@ def run(paths: Sequence[Path], out: Path) -> str:
     for path in paths:
         archive, problems = check_raw(path)
         if archive is None or problems:
-            raise IrrError(f"{path} is not packed, it does not match its checksums: {problems[0]}")
+            raise IrrError(f"{path} is not packed: {problems[0]}", f"./irr verify {path} names everything")
         archives.append(archive)
     names = [archive.name for archive in archives]
     if len(set(names)) != len(names):

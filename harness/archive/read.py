@@ -1,13 +1,10 @@
-"""Reading an archive as untrusted input: plain files only, nothing outside the folder, sizes bounded, no pickle."""
+"""Reading an archive as untrusted input: what is loaded is what SHA256SUMS says, sizes are bounded, no pickle."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-import os
-import re
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from harness.archive.files import MAX_CSV, MAX_JSON, altered, plain_files, read_bytes
 from harness.archive.schema import (
     CSV_FILES,
     SCHEMA,
@@ -32,65 +30,11 @@ from harness.archive.schema import (
 from harness.archive.write import SUMS
 from harness.errors import IrrError
 
-MIB = 1 << 20
-MAX_JSON = 64 * MIB
-MAX_CSV = 512 * MIB
-MAX_TOTAL = 2048 * MIB
-MAX_FILES = 20_000
 MAX_TEXT = 4_096
 """Characters in one CSV field; a device name has a few dozen."""
 
 Frame: TypeAlias = Any
 """A pandas DataFrame or Series. pandas' own annotations give a union at every step, which says less than this."""
-
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9._+@=,() -]{1,200}")
-
-
-def plain_files(root: Path) -> list[str]:
-    """Every file below root as a relative path with /, sorted.
-
-    Raises:
-        IrrError: a link, a device, a name with odd characters, or more files or bytes than an archive has.
-    """
-    found: list[str] = []
-    total = 0
-    folders = [root]
-    while folders:
-        folder = folders.pop()
-        for entry in os.scandir(folder):
-            relative = Path(entry.path).relative_to(root).as_posix()
-            if not _PLAIN_NAME.fullmatch(entry.name) or entry.name.startswith("-"):
-                raise IrrError(f"{root}: {ascii(relative)[:220]} has a name no archive has")
-            mode = entry.stat(follow_symlinks=False)
-            if stat.S_ISDIR(mode.st_mode):
-                folders.append(Path(entry.path))
-                continue
-            if not stat.S_ISREG(mode.st_mode):
-                raise IrrError(f"{root}: {relative} is a link or a special file; an archive has plain files only")
-            total += mode.st_size
-            found.append(relative)
-            if total > MAX_TOTAL or len(found) > MAX_FILES:
-                raise IrrError(f"{root} is larger than any archive ({MAX_FILES} files, {MAX_TOTAL // MIB} MiB)")
-    return sorted(found)
-
-
-def read_bytes(root: Path, name: str, limit: int) -> bytes:
-    """One file of an archive, its folders and itself checked not to be links.
-
-    Raises:
-        IrrError: missing, not a plain file, or larger than limit bytes.
-    """
-    path = root
-    for part in name.split("/"):
-        path = path / part
-        if path.is_symlink() or part in ("", ".", ".."):
-            raise IrrError(f"{root}: {name} is not a plain file inside the archive")
-    try:
-        if path.stat().st_size > limit:
-            raise IrrError(f"{root}: {name} is larger than {limit // MIB} MiB")
-        return path.read_bytes()
-    except OSError as error:
-        raise IrrError(f"{root}: {name} cannot be read: {error.strerror}") from None
 
 
 def parse_csv(data: bytes, columns: Sequence[Column], where: str) -> Frame:
@@ -219,20 +163,30 @@ class Archive:
         return None if found is None else found.value
 
 
-def load(root: Path, name: str | None = None) -> Archive:
-    """Load one archive folder.
+def load(root: Path, name: str | None = None, *, unchecked: bool = False) -> Archive:
+    """Load one archive folder. Nothing is judged, drawn or packed from files that are not those of the run: an archive
+    that has SHA256SUMS must match it; one that is still being made has none and is read as it is.
 
     Args:
         name: what to call it; the folder's name where it is left out.
+        unchecked: without a look at SHA256SUMS, for who checks and names every difference (`verify`).
 
     Raises:
-        IrrError: no archive, a newer schema, or a file that does not fit; one line.
+        IrrError: no archive, one that was altered, a newer schema, or a file that does not fit; one line.
     """
     if root.is_symlink() or not root.is_dir():
         raise IrrError(f"{root} is not a folder", "name an archive: a folder with raw/run.json")
     files = plain_files(root)
     if "raw/run.json" not in files:
         raise IrrError(f"{root} is not an archive: raw/run.json is missing")
+    if SUMS in files and not unchecked:
+        problems = altered(root)
+        if problems:
+            more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+            raise IrrError(
+                f"{root} is not what its {SUMS} says: {problems[0]}{more}",
+                f"./irr verify {root} names everything; take the archive again",
+            )
     name = name if name is not None else root.resolve().name
     raw_run = decode(dict[str, Any], read_bytes(root, "raw/run.json", MAX_JSON), f"{name}/raw/run.json")
     version = raw_run.get("schema")

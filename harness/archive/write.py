@@ -19,6 +19,8 @@ from harness.archive.schema import CSV_FILES, Run, csv_bytes, json_bytes
 from harness.errors import IrrError
 
 JOURNAL = "journal.jsonl"
+WORK = "work"
+"""The manager's folder beside raw/ while a run goes on."""
 SUMS = "SHA256SUMS"
 BUILD_SUFFIXES = (".json", ".ptx", ".sass")
 
@@ -180,6 +182,9 @@ class ArchiveWriter:
         if not (root / "raw" / "run.json").is_file():
             raise IrrError(f"{root} is not an archive: raw/run.json is missing")
         if (root / SUMS).exists():
+            # Of a run that was killed between its last file and its tidying up.
+            (root / JOURNAL).unlink(missing_ok=True)
+            shutil.rmtree(root / WORK, ignore_errors=True)
             raise IrrError(f"{root} is complete", "nothing to resume; `irr verify` checks it")
         return ArchiveWriter(root)
 

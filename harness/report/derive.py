@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import __version__
-from harness.archive.read import MAX_CSV, MIB, Archive, load, read_bytes
+from harness.archive.files import MAX_CSV, MIB, read_bytes
+from harness.archive.read import Archive, load
 from harness.archive.schema import decode, json_bytes
 from harness.archive.write import write_whole
 from harness.claims.evaluate import verdicts

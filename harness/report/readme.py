@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from harness.archive.read import MIB, Archive, find, load
+from harness.archive.files import MIB
+from harness.archive.read import Archive, find, load
 from harness.claims.evaluate import RESULTS, verdicts
 from harness.claims.registry import View
 from harness.errors import IrrError

@@ -9,7 +9,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from harness.archive.read import MAX_CSV, load, opened, read_bytes
+from harness.archive.files import MAX_CSV, read_bytes
+from harness.archive.read import load, opened
 from harness.archive.verify import check_raw
 from harness.errors import IrrError
 from harness.report import derive as derivation
