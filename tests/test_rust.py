@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import shutil
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from harness.build import abi, cargo, rustc
+from harness.build import abi, cargo, nvcc, rustc
 from harness.build.assemble import Assembler, assemble, count_ptx
 from harness.build.kernels import KERNELS, Kernel
+from harness.build.loops import Loop, function_text, loops
 from harness.build.manifest import ToolMissing, ToolUnsupported
 from harness.build.toolchain import find_toolkit
 from harness.device.host import HostLibrary, HostVolume, run_with_deadline
@@ -22,7 +25,7 @@ from harness.workload import volume
 from harness.workload.cells import load_cells
 from harness.workload.reference import evaluate
 from harness.workload.scenes import Scene, plane, sphere
-from harness.workload.volume import VolumeConfig
+from harness.workload.volume import INDEX_UNPUBLISHED, VolumeConfig
 
 ALLOCATE, UPDATE = KERNELS["rust-nvptx/allocate/plain"], KERNELS["rust-nvptx/update/plain"]
 
@@ -135,6 +138,41 @@ def test_small_pool_ends_and_counts(library: HostLibrary) -> None:
     )
 
 
+def _update_with_an_index_missing(library: Path, answer: Connection) -> None:
+    """In a process of its own: fuse a scene whose first block has lost its index; tell what was dropped and lost."""
+    scene = sphere(0.1, 40, 80)
+    host = HostVolume(VolumeConfig(256), HostLibrary(library))
+    host.launch(ALLOCATE, scene)
+    lost = host.table["index"] == 0
+    host.table["index"][lost] = INDEX_UNPUBLISHED
+    host.launch(UPDATE, scene)
+    wanted = evaluate(scene, host.config)
+    block = (wanted.coords == host.coords[0]).all(axis=1)
+    answer.send((int(host.counters["dropped_points"][0]), int(wanted.block_samples[block].sum())))
+
+
+def look_up_without_index(library: Path, deadline_s: float) -> tuple[int, int] | None:
+    """(dropped samples, samples of the block without an index); None where the update did not end and was killed."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_update_with_an_index_missing, args=(library, theirs))
+    child.start()
+    try:
+        return ours.recv() if ours.poll(deadline_s) else None
+    finally:
+        child.kill()
+        child.join()
+
+
+def test_a_look_up_waits_for_nobody(library: HostLibrary, tmp_path: Path) -> None:
+    """Nobody inserts while update runs: an index that is not there is a drop, not something to wait for."""
+    found = look_up_without_index(library.path, 60)
+    assert found is not None and found[0] == found[1] > 0
+    plain = "return T::plain_index(&raw const (*entry).index);"
+    source = altered(tmp_path, "core/src/insert.rs", plain, "return wait::<T>(entry);")
+    assert look_up_without_index(cargo.build_host(source, tmp_path / "builds"), 5) is None
+
+
 def test_unknown_kernel_is_refused(library: HostLibrary) -> None:
     scene = sphere(0.1, 4, 4)
     host = HostVolume(VolumeConfig(8), library)
@@ -175,6 +213,36 @@ def test_ptx(work: Path, arch: int) -> None:
         assert "sqrt.rn.f32" in emitted.ptx and "div.rn.f32" in emitted.ptx
         assert re.search(r"rustc|^\d+\.\d+", emitted.version) and emitted.extra["llvm"]
         assert Path("rust/core/src/band.rs") in emitted.sources
+
+
+def _probe(kernel: Kernel, ptx: str) -> Loop:
+    """The innermost loop of the machine code for sm_90 that loads a key."""
+    try:
+        toolkit = find_toolkit()
+    except IrrError as missing:
+        pytest.skip(missing.what)
+    sass = assemble(ptx, kernel.entry, 90, False, Assembler(toolkit.ptxas), toolkit.nvdisasm).sass
+    found = [
+        loop
+        for loop in loops(function_text(sass, kernel.entry))
+        if any(re.search(r"\bLDG?\.E\.64\b", text) for text in loop.instructions)
+    ]
+    return min(found, key=lambda loop: len(loop.instructions))
+
+
+@pytest.mark.parametrize("name", ["rust-nvptx/update/plain", "rust-oxide/update/global"])
+def test_a_probe_of_the_look_up_costs_no_more_than_cudas(work: Path, name: str) -> None:
+    """One load a probe, one way on and one out each for the key found and for the end, and no more instructions."""
+    kernel, cuda = KERNELS[name], KERNELS["cuda/update/plain"]
+    try:
+        emitted, theirs = cargo.emit(kernel, 90, False, work), _probe(cuda, nvcc.emit(cuda, 90, False, work).ptx)
+    except ToolMissing as missing:
+        pytest.skip(missing.what)
+    ours = _probe(kernel, emitted.ptx)
+    assert len(ours.instructions) <= len(theirs.instructions)
+    assert ours.branches <= theirs.branches == 2
+    assert ours.opcodes()["LDG"] + ours.opcodes()["LD"] == theirs.opcodes()["LDG"] == 1
+    assert not re.search(r"\bld\.(?:volatile|relaxed)", emitted.ptx), "the look-up re-reads nothing"
 
 
 def test_contraction_changes_nothing(work: Path) -> None:

@@ -105,7 +105,8 @@ unsafe fn publish<T: Target>(volume: &Volume, entry: *mut Entry, bx: i32, by: i3
     }
 }
 
-/// The block's index; negative if there is none.
+/// The block's index; negative if there is none. For a table that nobody is inserting into: an index that is not there
+/// now will never be.
 ///
 /// # Safety
 /// As for [`find_or_insert`].
@@ -113,18 +114,19 @@ unsafe fn publish<T: Target>(volume: &Volume, entry: *mut Entry, bx: i32, by: i3
 pub unsafe fn find<T: Target>(volume: &Volume, bx: i32, by: i32, bz: i32) -> i32 {
     unsafe {
         let key = pack(bx, by, bz);
-        let mut slot = hash(bx, by, bz, volume.mask);
+        let home = hash(bx, by, bz, volume.mask);
         let mut probe = 0u32;
         while probe <= volume.mask {
-            let entry = volume.table.add(slot as usize);
+            // Counted from home, as in C++: with the slot itself stepped, an empty slot and a table gone round are two
+            // branches a probe instead of one.
+            let entry = volume.table.add((home.wrapping_add(probe) & volume.mask) as usize);
             let found = T::plain_key(&raw const (*entry).key);
             if found == key {
-                return wait::<T>(entry);
+                return T::plain_index(&raw const (*entry).index);
             }
             if found == KEY_EMPTY {
                 return ABSENT;
             }
-            slot = slot.wrapping_add(1) & volume.mask;
             probe = probe.wrapping_add(1);
         }
         ABSENT
