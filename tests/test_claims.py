@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness.archive.read import load
-from harness.archive.write import SUMS, sums_text
 from harness.archive.schema import Gate, Reduction
+from harness.archive.write import SUMS, sums_text
 from harness.claims import evaluate, figures
 from harness.claims.evaluate import IDS, best, verdicts
 from harness.claims.registry import DECIDED, REGISTRY, VERDICTS, View
