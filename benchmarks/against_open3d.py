@@ -42,6 +42,7 @@ from harness.errors import IrrError
 from harness.measure import probe
 from harness.workload import room
 from harness.workload.frames import Frame, Intrinsics, open_folder, to_scene
+from harness.workload.fused import check_target, whole_file
 from harness.workload.reference import block_keys
 from harness.workload.scenes import Scene
 from harness.workload.volume import VolumeConfig
@@ -315,23 +316,22 @@ def show(report: Mapping[str, Any]) -> None:
 
 def write(path: Path, report: Mapping[str, Any]) -> None:
     """Strict JSON, whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(json.dumps(report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise IrrError(f"{path} cannot be written: {error.strerror}") from None
+    with whole_file(path) as stream:
+        stream.write((json.dumps(report, indent=1, allow_nan=False) + "\n").encode())
 
 
 def run(given: argparse.Namespace) -> int:
     """The whole benchmark; the exit code."""
+    if given.out:
+        check_target(given.out)
     if given.folder is not None:
         found = open_folder(given.folder, depth_scale=given.depth_scale)
         for name, why in found.skipped:
             print(f"skipped {name}: {why}", file=sys.stderr)
         frames, camera = [read() for read in found.frames[: given.frames]], found.intrinsics
+        source = f"a folder of {found.layout} frames"
     else:
+        source = "the synthetic room"
         frames, camera = [room.frame(number) for number in range(given.frames)], room.INTRINSICS
     scenes = [to_scene(frame, camera) for frame in frames]
     exact = exact_block_count(scenes, given.voxel)
@@ -352,7 +352,7 @@ def run(given: argparse.Namespace) -> int:
     commit, dirty = probe.commit()
     report: dict[str, Any] = {
         "frames": len(frames),
-        "of": "the synthetic room" if given.folder is None else f"a folder of {found.layout} frames",
+        "of": source,
         "points": sum(map(len, scenes)),
         "blocks": exact,
         "voxel_m": given.voxel,

@@ -5,12 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 import sys
-import tempfile
 import time
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +21,7 @@ from harness.environment import ROOT
 from harness.errors import DataLost, IrrError, UsageError
 from harness.gates.loss import lost_blocks
 from harness.workload.frames import DEPTH_MAX, DEPTH_SCALE, open_folder, to_scene
-from harness.workload.fused import Fused, RawVolume, gather
+from harness.workload.fused import UNREADABLE, Fused, RawVolume, check_target, gather, unreadable, whole_file
 from harness.workload.reference import NEAREST, block_keys, skip_mask
 from harness.workload.scenes import Scene
 from harness.workload.table import unpack
@@ -97,9 +93,8 @@ def read_points(path: Path) -> Scene:
                 colors = np.full(points.shape, NEUTRAL_GREY, np.uint8)
     except FileNotFoundError:
         raise IrrError(f"{path} does not exist") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error) as error:
-        words = str(error).splitlines()
-        raise IrrError(f"{path} is not a .npz of arrays: {words[0] if words else type(error).__name__}") from None
+    except UNREADABLE as error:
+        raise IrrError(f"{path} is not a .npz of arrays: {unreadable(error)}") from None
     if len(colors) != len(points):
         raise IrrError(f"{path}: {len(points)} points have {len(colors)} colors")
     if not np.isfinite(camera).all():
@@ -137,10 +132,14 @@ def load_input(
     """
     if not path.is_dir():
         scene = read_points(path)
+        if (frames, depth_scale, stride, depth_max) != (None, DEPTH_SCALE, 1, DEPTH_MAX):
+            say(f"{path} holds points: --frames, --depth-scale, --stride and --depth-max are for folders of frames")
         return Source((path.name,), lambda _: scene)
     found = open_folder(path, depth_scale=depth_scale)
     for name, why in found.skipped:
         say(f"skipped {name}: {why}")
+    if found.layout != "7-Scenes" and depth_scale != DEPTH_SCALE:
+        say(f"{path} holds metres ({found.layout}): --depth-scale is for 16-bit depth")
     readers = found.frames[:frames]
 
     def read(number: int) -> Scene:
@@ -306,20 +305,17 @@ def fuse_frames(
 # --- the tasks --------------------------------------------------------------------------------------------------------
 
 
-def _check_writable(out: Path) -> None:
-    """Say that the result cannot be written before the work, not after it."""
-    if out.is_dir():
-        raise IrrError(f"{out} is a folder, not a file to write")
+def check_output(out: Path, given: Path | None = None) -> None:
+    """Say that the result cannot be written before the work, not after it.
+
+    Args:
+        given: the input, which a result must not replace.
+    """
+    if given is not None and out.exists() and given.exists() and out.samefile(given):
+        raise UsageError(f"{out} is the input; it would be replaced", "name another file with --out")
     if not out.parent.is_dir():
         raise IrrError(f"{out} cannot be written: there is no folder {out.parent}")
-    try:
-        with tempfile.TemporaryFile(dir=out.parent):
-            pass
-    except OSError as error:
-        raise IrrError(
-            f"{out} cannot be written: {error.strerror}",
-            f"uid {os.getuid()}, gid {os.getgid()}: choose a folder of your own",
-        ) from None
+    check_target(out)
 
 
 def _config(capacity: int, voxel: float, table: int | None, cap: float | None) -> VolumeConfig:
@@ -396,10 +392,11 @@ def fuse_file(
     """
     if arm not in ARMS:
         raise UsageError(f"no arm is named {arm!r}", f"arms: {', '.join(ARMS)}")
+    _kernel_names(ARMS[arm])
     if table is not None and (table < 2 or table & (table - 1)):
         raise UsageError(f"--table {table}: a power of two of at least 2 is needed")
     _config(pool or 1, voxel, table, cap)
-    _check_writable(out)
+    check_output(out, points)
     source = load_input(points, frames, depth_scale, stride, depth_max)
     plain = _config(1, voxel, None, cap)
     exact, total, reasons = _survey(source, plain)
@@ -491,16 +488,10 @@ def write_ply(path: Path, vertices: np.ndarray, colors: np.ndarray, faces: np.nd
         "end_header",
         "",
     )
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as stream:
-            stream.write("\n".join(header).encode("ascii"))
-            stream.write(vertex.tobytes())
-            stream.write(face.tobytes())
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise IrrError(f"{path} cannot be written: {error.strerror}") from error
+    with whole_file(path) as stream:
+        stream.write("\n".join(header).encode("ascii"))
+        stream.write(vertex.tobytes())
+        stream.write(face.tobytes())
 
 
 def mesh_file(volume: Path, out: Path) -> None:
@@ -509,7 +500,7 @@ def mesh_file(volume: Path, out: Path) -> None:
     Raises:
         IrrError: not a fused volume, or the file cannot be written.
     """
-    _check_writable(out)
+    check_output(out, volume)
     say(f"reading {volume}")
     fused = Fused.load(volume)
     if fused.coords.dtype != np.int32 or fused.coords.shape != (len(fused.coords), 3):

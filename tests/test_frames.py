@@ -1,5 +1,8 @@
 """Depth frames: sentinels, poses, counts, axes; and the synthetic room."""
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -169,6 +172,137 @@ def test_images_that_are_not_registered_are_refused(tmp_path):
     Image.fromarray(np.zeros((5, 5, 3), np.uint8)).save(tmp_path / "frame-000000.color.png")
     with pytest.raises(IrrError, match="registered"):
         list(open_folder(tmp_path))
+
+
+# ------------------------------------------------------------------------------------ frames that do not go with others
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("lost tracking\n", "is not a table of numbers"),
+        ("", "is not a table of numbers"),
+        ("1 0 0 0\n0 1 0\n0 0 1 0\n0 0 0 1\n", "is not a table of numbers"),
+        ("\ufeff1 0 0 0\n", "is not a table of numbers"),
+        ("1 0 0 0\n0 1 0 0\n0 0 1 0\n", "is (3, 4), not 4 x 4"),
+        ("1 0 0 1e300\n0 1 0 0\n0 0 1 0\n0 0 0 1\n", "not finite (in float32)"),
+    ],
+)
+def test_a_pose_file_that_holds_no_pose_costs_its_frame_only(text, reason, tmp_path):
+    for number in range(3):
+        write_seven_scenes(tmp_path, f"frame-{number:06d}", np.full((4, 4), 1000), np.eye(4))
+    (tmp_path / "frame-000001.pose.txt").write_text(text, encoding="utf-8")
+    found = open_folder(tmp_path)
+    assert found.names == ("frame-000000", "frame-000002")
+    ((name, why),) = found.skipped
+    assert name == "frame-000001" and reason in why
+
+
+def test_lines_that_end_as_on_windows_are_read(tmp_path):
+    pose = np.eye(4)
+    pose[0, 3] = 0.25
+    write_seven_scenes(tmp_path, "frame-000000", np.full((4, 4), 1000), pose)
+    path = tmp_path / "frame-000000.pose.txt"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert np.array_equal(next(iter(open_folder(tmp_path))).pose, pose)
+
+
+def depth_file(kind: str, path) -> None:
+    """A depth image that is not what the others are."""
+    path.unlink()
+    if kind == "another size":
+        Image.fromarray(np.full((6, 5), 1000, np.uint16)).save(path)
+    elif kind == "8 bit":
+        Image.fromarray(np.full((4, 4), 100, np.uint8)).save(path)
+    elif kind == "text":
+        path.write_bytes(b"not a picture")
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "huge":
+        header = struct.pack(">IIBBBBB", 60_000, 60_000, 16, 0, 0, 0, 0)
+        chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b""))
+        parts = (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+            for name, data in chunks
+        )
+        path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("another size", "its depth image is 5 x 6 pixels, the first frame's 4 x 4"),
+        ("8 bit", "is not a 16-bit depth image"),
+        ("text", "is not a readable image"),
+        ("empty", "is not a readable image"),
+        ("folder", "is not a readable image: Is a directory"),
+        ("huge", "60000"),
+    ],
+)
+def test_a_depth_image_that_is_none_costs_its_frame_only(kind, reason, tmp_path, recwarn):
+    for number in range(3):
+        write_seven_scenes(tmp_path, f"frame-{number:06d}", np.full((4, 4), 1000), np.eye(4))
+    depth_file(kind, tmp_path / "frame-000001.depth.png")
+    found = open_folder(tmp_path)
+    assert found.names == ("frame-000000", "frame-000002") and reason in dict(found.skipped)["frame-000001"]
+    assert [frame.depth.shape for frame in found] == [(4, 4)] * 2
+    assert not recwarn.list
+
+
+def test_a_damaged_image_is_one_line_when_it_is_read(tmp_path):
+    write_seven_scenes(tmp_path, "frame-000000", np.random.default_rng(1).integers(1, 9999, (64, 64)), np.eye(4))
+    path = tmp_path / "frame-000000.depth.png"
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(IrrError, match=r"frame-000000\.depth\.png is not a readable image: .*truncated"):
+        list(open_folder(tmp_path))
+
+
+def test_intrinsics_that_are_none_name_their_file(tmp_path):
+    write_seven_scenes(tmp_path, "frame-000000", np.full((4, 4), 1000), np.eye(4))
+    np.savetxt(tmp_path / "camera-intrinsics.txt", [[np.nan, 0, 2], [0, 100, 2], [0, 0, 1]])
+    with pytest.raises(IrrError, match=r"camera-intrinsics\.txt: intrinsics fx nan"):
+        open_folder(tmp_path)
+
+
+@pytest.mark.parametrize("quaternion", [(0, 0, 0, 0), (0, 0, 0, 2), (0.5, 0, 0, 0.5)])
+def test_a_quaternion_of_another_length_is_no_pose(quaternion, tmp_path):
+    """(0, 0, 0, w) gives the identity, whatever w is: one of zeros, from lost tracking, would be fused."""
+    write_tartanair(tmp_path, 2, 2)
+    np.savetxt(tmp_path / "pose_lcam_front.txt", [[0, 0, 0, 0, 0, 0, 1], [1, 2, 3, *quaternion]])
+    found = open_folder(tmp_path)
+    assert found.names == ("000000",) and "its quaternion has length" in dict(found.skipped)["000001"]
+
+
+def test_a_gap_in_the_numbers_is_no_way_to_pair_poses(tmp_path):
+    """As many images as poses, and yet the third image is not the third pose's."""
+    write_tartanair(tmp_path, 4, 3)
+    (tmp_path / "depth_lcam_front" / "000001_lcam_front_depth.png").unlink()
+    with pytest.raises(IrrError, match="go on from 0 to 2, elsewhere in steps of 1"):
+        open_folder(tmp_path)
+    (tmp_path / "depth_lcam_front" / "000003_lcam_front_depth.png").unlink()
+    np.savetxt(tmp_path / "pose_lcam_front.txt", np.tile([0, 0, 0, 0, 0, 0, 1], (2, 1)))
+    assert open_folder(tmp_path).names == ("000000", "000002")  # every second frame, taken so on purpose
+
+
+def test_tartanairs_frames_of_640_pixels(tmp_path):
+    """Its own size: 90 degrees of view, float32 in four channels, colours beside, a sky that is not fused."""
+    (tmp_path / "depth_lcam_front").mkdir()
+    (tmp_path / "image_lcam_front").mkdir()
+    depth = np.full((640, 640), 2.5, np.float32)
+    depth[:10] = 10_000
+    Image.fromarray(depth.view(np.uint8).reshape(640, 640, 4), "RGBA").save(
+        tmp_path / "depth_lcam_front" / "000000_lcam_front_depth.png"
+    )
+    Image.fromarray(np.full((640, 640, 3), 9, np.uint8)).save(tmp_path / "image_lcam_front" / "000000_lcam_front.png")
+    np.savetxt(tmp_path / "pose_lcam_front.txt", [[1, 2, 3, 0, 0, 0, 1]])
+    found = open_folder(tmp_path)
+    assert found.intrinsics == Intrinsics(320, 320, 320, 320)
+    scene = to_scene(next(iter(found)), found.intrinsics)
+    assert len(scene) == 640 * 630 and (scene.colors == 9).all()
+    assert scene.points[:, 2] == pytest.approx(3.5) and scene.camera.tolist() == [2, 3, 1]
+    assert np.abs(scene.points[:, 0] - 2).max() == pytest.approx(2.5)
 
 
 # ------------------------------------------------------------------------------------------------------------ the room

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from PIL import Image
 from harness.errors import DataLost, IrrError, UsageError
 from harness.fusing import extract_surface, fuse_file, mesh_file, weld
 from harness.workload.frames import folder_scene
-from harness.workload.fused import Fused
+from harness.workload.fused import Fused, whole_file
 from harness.workload.reference import evaluate, evaluate_frames
 from harness.workload.scenes import sphere
 from harness.workload.volume import VolumeConfig
@@ -121,7 +124,7 @@ def test_pool_and_table_as_the_error_advises(points: Path, out: Path) -> None:
         ({"camera": np.full(3, np.nan, np.float32)}, "not finite"),
         ({"colors": SCENE.colors[:-1]}, "7200 points have 7199 colors"),
         ({"colors": SCENE.colors.astype(np.float32)}, "colors is float32"),
-        ({"points": np.array([object()] * 3)}, "allow_pickle"),
+        ({"points": np.array([object()] * 3)}, "Python objects"),
     ],
 )
 def test_arrays_that_are_not_what_they_must_be(tmp_path: Path, out: Path, arrays: dict, message: str) -> None:
@@ -228,6 +231,79 @@ def test_a_bounded_arm_warns_and_is_done(
     fused = fuse_file(points, "cpu", pool=50, out=out)
     assert fused.lost_blocks > 0
     assert "warning: cpu lost" in capsys.readouterr().err
+
+
+# --- what is written, and what is left alone --------------------------------------------------------------------------
+
+
+def test_nothing_but_a_file_is_replaced(points: Path, out: Path, tmp_path: Path) -> None:
+    """A pipe stands for every device: written beside and renamed, /dev/null itself would be gone."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(IrrError, match="pipe is not a file"):
+        fuse_file(points, "cpu", out=pipe)
+    fuse_file(points, "cpu", out=out)
+    with pytest.raises(IrrError, match="pipe is not a file"):
+        mesh_file(out, out=pipe)
+    assert pipe.is_fifo()
+
+
+def test_the_input_is_not_replaced(points: Path, out: Path, tmp_path: Path) -> None:
+    before = points.read_bytes()
+    link = tmp_path / "link.npz"
+    link.symlink_to(points)
+    for same in (points, link):
+        with pytest.raises(UsageError, match="is the input"):
+            fuse_file(points, "cpu", out=same)
+    fuse_file(points, "cpu", out=out)
+    with pytest.raises(UsageError, match="is the input"):
+        mesh_file(out, out=out)
+    assert points.read_bytes() == before
+
+
+def test_stopped_while_it_writes_leaves_what_was_there(
+    points: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fuse_file(points, "cpu", out=out)
+    before, names = out.read_bytes(), sorted(tmp_path.iterdir())
+
+    def stopped(stream: BinaryIO, **values: object) -> None:
+        stream.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.workload.fused.np.savez_compressed", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        fuse_file(points, "cpu", out=out)
+    assert out.read_bytes() == before and sorted(tmp_path.iterdir()) == names
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(IrrError, match=r"v\.npz cannot be written: No space left"), whole_file(tmp_path / "v.npz"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_volume_that_is_none_is_one_line(points: Path, out: Path, tmp_path: Path) -> None:
+    fuse_file(points, "cpu", out=out)
+    whole = dict(np.load(out))
+    np.save(tmp_path / "bare.npy", whole["coords"])
+    (tmp_path / "text.npz").write_text("x")
+    (tmp_path / "cut.npz").write_bytes(out.read_bytes()[:-100])
+    damaged = bytearray(out.read_bytes())
+    damaged[200:260] = bytes(60)
+    (tmp_path / "damaged.npz").write_bytes(damaged)
+    np.savez(tmp_path / "flat.npz", **{**whole, "coords": whole["coords"][0]})
+    np.savez(tmp_path / "many.npz", **{**whole, "voxel": np.ones(3, np.float32)})
+    for path in sorted({*tmp_path.glob("*.np[zy]")} - {out, points}):
+        with pytest.raises(IrrError, match="not a fused volume") as caught:
+            mesh_file(path, out=tmp_path / "m.ply")
+        assert "pickle" not in str(caught.value)
+    assert not (tmp_path / "m.ply").exists()
+
+
+def test_options_that_do_nothing_are_said(points: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fuse_file(points, "cpu", out=out, stride=2)
+    assert "--stride and --depth-max are for folders of frames" in capsys.readouterr().err
 
 
 # --- folders of depth frames ------------------------------------------------------------------------------------------

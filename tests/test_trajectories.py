@@ -119,9 +119,22 @@ def test_checksums_are_recorded_once_and_a_changed_file_is_named(tmp_path):
     assert all_cells(root)["r-warm"].warm == 1
 
 
-def test_describe_of_no_folder_is_one_line(tmp_path):
-    with pytest.raises(IrrError, match="not a folder"):
-        describe(tmp_path / "gone")
+def test_describe_of_no_folder_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "gone", tmp_path / "file"):
+        with pytest.raises(IrrError, match="not a folder"):
+            describe(path)
+    for name, words in (("gone", "does not exist"), ("file", "is not a folder")):
+        monkeypatch.setenv("IRR_DATA", str(tmp_path / name))
+        assert f"({'which ' + words})" in describe() and "needs-data" in describe()
+
+
+def test_a_folder_among_the_files_is_said_and_stops_no_other(tmp_path):
+    write_folder(tmp_path / "good", 2)
+    (write_folder(tmp_path / "bad", 2) / "frame-000001.color.png").mkdir()
+    said = describe(tmp_path)
+    assert "bad: folder: unusable:" in said and "frame-000001.color.png cannot be read: Is a directory" in said
+    assert "good: folder: 2 frames" in said
 
 
 def test_incidence_and_noise_of_a_slanting_wall():

@@ -14,9 +14,12 @@ DEPTH_MAX inclusive, unless a caller says otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +50,17 @@ NED_TO_CV = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
 
 MAX_PIXELS = 1 << 26
 """Pixels of one frame; a larger image is refused before it is decoded."""
+
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # refused by MAX_PIXELS, in one line
+
+FORMATS = ("PNG", "JPEG")
+"""Image formats of both layouts; Pillow knows many more, each with its own ways to fail."""
+
+SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N", "I")
+"""Pillow's modes of a 16-bit grey image; what is in an "I" image is looked at when it is read."""
+
+FLOAT = ("RGBA",)
+"""Pillow's mode of float32 in four 8-bit channels."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +176,10 @@ def _opened(folder: Path, depth_scale: float) -> Trajectory:
 
 def pose_fault(pose: np.ndarray) -> str | None:
     """Why a (4, 4) matrix is not a camera's pose, None if it is one."""
-    if not np.isfinite(pose).all():
-        return "its pose has values that are not finite"
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(pose.astype(np.float32)).all()
+    if not finite:
+        return "its pose has values that are not finite (in float32)"
     if not np.allclose(pose[3], [0, 0, 0, 1], atol=RIGID):
         return "the last row of its pose is not 0 0 0 1"
     rotation = pose[:3, :3]
@@ -175,10 +191,7 @@ def pose_fault(pose: np.ndarray) -> str | None:
 
 
 def quaternion_pose(values: np.ndarray) -> np.ndarray:
-    """Camera-to-world matrix (4, 4) in OpenCV axes of a TartanAir line: tx ty tz qx qy qz qw, NED.
-
-    A quaternion that is not of length 1 gives a matrix that `pose_fault` refuses; it is not repaired.
-    """
+    """Camera-to-world matrix (4, 4) in OpenCV axes of a TartanAir line: tx ty tz qx qy qz qw, NED."""
     t, (x, y, z, w) = values[:3], values[3:]
     rotation = np.array(
         [
@@ -191,6 +204,15 @@ def quaternion_pose(values: np.ndarray) -> np.ndarray:
     pose[:3, :3] = NED_TO_CV @ rotation @ NED_TO_CV.T
     pose[:3, 3] = NED_TO_CV @ t
     return pose
+
+
+def line_fault(values: np.ndarray) -> str | None:
+    """Why a TartanAir line is not a camera's pose, None if it is one. A quaternion is not repaired: one of zeros, as
+    lost tracking writes it, would be the identity."""
+    squared = float((values[3:] * values[3:]).sum())
+    if np.isfinite(values).all() and not abs(squared - 1) <= RIGID:
+        return f"its quaternion has length {squared**0.5:.3g}, not 1: its pose is not rigid"
+    return pose_fault(quaternion_pose(values))
 
 
 def _numbers(path: Path) -> np.ndarray:
@@ -214,21 +236,56 @@ def _numbers(path: Path) -> np.ndarray:
 # -------------------------------------------------------------------------------------------------------------- images
 
 
-def _pixels(path: Path) -> np.ndarray:
+@contextlib.contextmanager
+def _opened_image(path: Path) -> Iterator[Image.Image]:
+    """An image whose pixels are not read yet.
+
+    Raises:
+        IrrError: it is missing, no image, or too large; also where its pixels turn out to be damaged.
+    """
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise IrrError(f"{path} has {image.width} x {image.height} pixels, more than {MAX_PIXELS}")
-            return np.array(image)
+            yield image
     except FileNotFoundError:
         raise IrrError(f"{path} is missing") from None
-    except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
-        raise IrrError(f"{path} is not a readable image: {error}") from None
+    except UnidentifiedImageError:
+        raise IrrError(f"{path} is not a readable image: neither PNG nor JPEG") from None
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        words = getattr(error, "strerror", None) or str(error)
+        raise IrrError(f"{path} is not a readable image: {words}") from None
+
+
+def _pixels(path: Path) -> np.ndarray:
+    with _opened_image(path) as image:
+        return np.array(image)
+
+
+def _depth_size(path: Path, modes: tuple[str, ...]) -> tuple[int, int]:
+    """Width and height of a depth image, by its header.
+
+    Raises:
+        IrrError: no readable image, or not one of depth.
+    """
+    with _opened_image(path) as image:
+        if image.mode not in modes:
+            what = "16-bit depth image" if modes == SIXTEEN_BIT else "depth image of four 8-bit channels"
+            raise IrrError(f"{path} is not a {what} (it is {image.mode})")
+        return image.size
+
+
+def _size_fault(size: tuple[int, int], first: tuple[int, int]) -> str | None:
+    """Why a frame does not go with the first one: one camera has one size."""
+    if size == first:
+        return None
+    return f"its depth image is {size[0]} x {size[1]} pixels, the first frame's {first[0]} x {first[1]}"
 
 
 def depth_of_16_bit(values: np.ndarray, scale: float = DEPTH_SCALE) -> np.ndarray:
     """Metres (h, w) f32 of a 16-bit depth image; 0 where there is no reading."""
-    return np.where(np.isin(values, NO_READING), 0, values / scale).astype(np.float32)
+    with np.errstate(over="ignore"):  # beyond float32 is beyond every range
+        return np.where(np.isin(values, NO_READING), 0, values / scale).astype(np.float32)
 
 
 def depth_of_float(channels: np.ndarray) -> np.ndarray:
@@ -299,23 +356,33 @@ def _seven_scenes(folder: Path, scale: float) -> Trajectory:
         matrix = _numbers(path)
         if matrix.shape != (3, 3):
             raise IrrError(f"{path} is {matrix.shape}, intrinsics are 3 x 3")
-        intrinsics = Intrinsics(*(float(matrix[i]) for i in ((0, 0), (1, 1), (0, 2), (1, 2))))
+        try:
+            intrinsics = Intrinsics(*(float(matrix[i]) for i in ((0, 0), (1, 1), (0, 2), (1, 2))))
+        except IrrError as error:
+            raise IrrError(f"{path}: {error.what}") from None
     names = sorted({re.sub(r"\.(depth|color|pose)\.\w+$", "", p.name) for p in folder.glob("*.*.*")})
     frames: list[Callable[[], Frame]] = []
     files: list[tuple[Path, ...]] = []
     kept: list[str] = []
     skipped: list[tuple[str, str]] = []
+    first: tuple[int, int] | None = None
     for name in names:
         depth, pose = folder / f"{name}.depth.png", folder / f"{name}.pose.txt"
         missing = [p.name for p in (depth, pose) if not p.exists()]
         if missing:
             skipped.append((name, f"{' and '.join(missing)} missing"))
             continue
-        matrix = _numbers(pose)
+        try:
+            matrix, size = _numbers(pose), _depth_size(depth, SIXTEEN_BIT)
+        except IrrError as error:
+            skipped.append((name, error.what))
+            continue
         fault = f"its pose is {matrix.shape}, not 4 x 4" if matrix.shape != (4, 4) else pose_fault(matrix)
+        fault = fault or _size_fault(size, first or size)
         if fault:
             skipped.append((name, fault))
             continue
+        first = first or size
         colors = next((p for p in (folder / f"{name}.color.{e}" for e in ("png", "jpg")) if p.exists()), None)
         frames.append(_reader(name, lambda d=depth: _read_16_bit(d, scale), colors, matrix))
         kept.append(name)
@@ -333,28 +400,48 @@ def _tartanair(folder: Path) -> Trajectory:
         )
     if lines.shape[1] != 7:
         raise IrrError(f"{folder / 'pose_lcam_front.txt'} has {lines.shape[1]} numbers a line, a pose has 7")
+    _check_steps(folder, [depth.name for depth in depths])
     frames: list[Callable[[], Frame]] = []
     files: list[tuple[Path, ...]] = []
     kept: list[str] = []
     skipped: list[tuple[str, str]] = []
-    intrinsics = None
+    first: tuple[int, int] | None = None
     for depth, line in zip(depths, lines, strict=True):
         name = depth.name.split("_")[0]
-        pose = quaternion_pose(line)
-        fault = pose_fault(pose)
+        try:
+            size = _depth_size(depth, FLOAT)
+        except IrrError as error:
+            skipped.append((name, error.what))
+            continue
+        fault = line_fault(line) or _size_fault(size, first or size)
         if fault:
             skipped.append((name, fault))
             continue
-        if intrinsics is None:
-            height, width = _pixels(depth).shape[:2]
-            intrinsics = Intrinsics(width / 2, height / 2, width / 2, height / 2)  # 90 degrees both ways
+        first = first or size
         image = folder / "image_lcam_front" / depth.name.replace("_depth", "")
         colors = image if image.exists() else None
-        frames.append(_reader(name, lambda d=depth: _read_float(d), colors, pose))
+        frames.append(_reader(name, lambda d=depth: _read_float(d), colors, quaternion_pose(line)))
         kept.append(name)
         files.append((depth, *([image] if colors else []), folder / "pose_lcam_front.txt"))
-    intrinsics = intrinsics or Intrinsics(320, 320, 320, 320)
+    width, height = first or (640, 640)
+    intrinsics = Intrinsics(width / 2, height / 2, width / 2, height / 2)  # 90 degrees both ways
     return Trajectory(folder.name, "TartanAir V2", intrinsics, tuple(frames), tuple(skipped), tuple(files), tuple(kept))
+
+
+def _check_steps(folder: Path, names: list[str]) -> None:
+    """Poses have no frame numbers, so one image missing among the others would give all later ones wrong poses.
+
+    Raises:
+        IrrError: the numbers of the images (sorted names) do not go on in even steps.
+    """
+    numbers = [int(found[0]) for name in names if (found := re.match(r"\d+", name))]
+    steps = {b - a for a, b in itertools.pairwise(numbers)}
+    if len(steps) > 1:
+        a, b = next((a, b) for a, b in itertools.pairwise(numbers) if b - a == max(steps))
+        raise IrrError(
+            f"{folder}: depth images go on from {a} to {b}, elsewhere in steps of {min(steps)}",
+            "fetch what is missing; frames and poses are not paired by guessing",
+        )
 
 
 def _reader(

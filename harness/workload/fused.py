@@ -2,15 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import zipfile
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from harness.errors import IrrError
 from harness.workload.volume import BLOCK_VOXELS, ENTRY_DTYPE, VOXEL_FIELDS, VolumeConfig
+
+UNREADABLE = (ValueError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error)
+"""What NumPy raises for a file that is no .npz, or a damaged one."""
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+
+def _unwritable(path: Path, error: OSError) -> IrrError:
+    who = f"uid {os.getuid()}, gid {os.getgid()}: choose a folder of your own"
+    return IrrError(f"{path} cannot be written: {error.strerror or error}", who)
+
+
+def check_target(path: Path) -> None:
+    """
+    Raises:
+        IrrError: no file can be written there, or something else than a file has the name: a device would be replaced.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise IrrError(f"{path} is a folder, not a file to write" if path.is_dir() else f"{path} is not a file")
+        _part(path).open("wb").close()
+        _part(path).unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that stands under its name whole or not at all, also where the writing is interrupted.
+
+    Raises:
+        IrrError: as `check_target`.
+    """
+    check_target(path)
+    part = _part(path)
+    try:
+        with part.open("wb") as stream:
+            yield stream
+        part.replace(path)
+    except BaseException as error:
+        part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from error
+        raise
+
+
+def unreadable(error: BaseException) -> str:
+    """NumPy's words about a file, without its advice to unpickle what nobody trusts."""
+    words = str(error).splitlines()
+    return "it holds Python objects, or NumPy did not make it" if not words or "pickle" in words[0] else words[0]
 
 
 @dataclass(frozen=True)
@@ -46,14 +102,8 @@ class Fused:
     def save(self, path: Path) -> None:
         """Write the .npz; the file appears whole or not at all."""
         values: dict[str, Any] = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
-        part = path.with_name(path.name + ".part")
-        try:
-            with part.open("wb") as stream:
-                np.savez_compressed(stream, allow_pickle=False, **values)
-            part.replace(path)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise IrrError(f"{path} cannot be written: {error.strerror}") from error
+        with whole_file(path) as stream:
+            np.savez_compressed(stream, allow_pickle=False, **values)
 
     @staticmethod
     def load(path: Path) -> Fused:
@@ -63,12 +113,19 @@ class Fused:
             IrrError: no such file, or not a fused volume.
         """
         try:
-            with np.load(path, allow_pickle=False) as data:
+            loaded = np.load(path, allow_pickle=False)
+            if not isinstance(loaded, np.lib.npyio.NpzFile):
+                raise IrrError(f"{path} is not a fused volume: one bare array", "make one with `irr fuse`")
+            with loaded as data:
                 values = {f.name: data[f.name] for f in fields(Fused)}
         except FileNotFoundError:
             raise IrrError(f"{path} does not exist") from None
-        except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-            raise IrrError(f"{path} is not a fused volume: {error}", "make one with `irr fuse`") from error
+        except KeyError as error:
+            raise IrrError(f"{path} is not a fused volume: {error.args[0]}", "make one with `irr fuse`") from error
+        except UNREADABLE as error:
+            raise IrrError(f"{path} is not a fused volume: {unreadable(error)}", "make one with `irr fuse`") from error
+        if values["coords"].ndim != 2 or any(np.ndim(values[f.name]) for f in fields(Fused) if f.type != "np.ndarray"):
+            raise IrrError(f"{path} is not a fused volume: its arrays are of other shapes", "make one with `irr fuse`")
         shape = (len(values["coords"]), BLOCK_VOXELS)
         if any(values[name].shape != shape for name in VOXEL_FIELDS):
             raise IrrError(f"{path} is not a fused volume: its voxel arrays are not {shape}")

@@ -26,6 +26,7 @@ from harness.environment import cache_root
 from harness.errors import IrrError
 from harness.workload.cells import Argument, Cell, load_cells, make_scene
 from harness.workload.frames import Trajectory, open_folder
+from harness.workload.fused import whole_file
 from harness.workload.reference import block_keys
 from harness.workload.volume import VolumeConfig
 
@@ -142,7 +143,13 @@ def frame_files(found: Trajectory, frames: int) -> list[Path]:
 
 def digests(folder: Path, paths: list[Path]) -> dict[str, str]:
     """SHA-256 of files by their path below the folder."""
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    found = {}
+    for path in paths:
+        try:
+            found[path.relative_to(folder).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise IrrError(f"{path} cannot be read: {error.strerror}") from None
+    return found
 
 
 def record_file(folder: Path) -> Path:
@@ -173,9 +180,8 @@ def check_files(folder: Path, paths: list[Path]) -> tuple[int, list[str]]:
     if new:
         path = record_file(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + f".{os.getpid()}.part")
-        part.write_text(json.dumps(known | new, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        part.replace(path)
+        with whole_file(path) as stream:
+            stream.write((json.dumps(known | new, indent=1, sort_keys=True) + "\n").encode())
     return len(new), changed
 
 
@@ -348,7 +354,8 @@ def describe(folder: Path | None = None) -> str:
         raise IrrError(f"{folder} is not a folder", "name the folder that holds the frames")
     root = data_folder(folder)
     lines = [
-        f"frames are looked for below {root}" + ("" if root.is_dir() else " (which does not exist)"),
+        f"frames are looked for below {root}"
+        + ("" if root.is_dir() else " (which is not a folder)" if root.exists() else " (which does not exist)"),
         f"  another folder: irr data FOLDER shows it, {FOLDER_VARIABLE}=FOLDER makes every task use it",
     ]
     lines += [f"  {text}" for text in ORIGINS.values()]
