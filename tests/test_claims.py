@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.archive.read import load
+from harness.archive.read import find, load
 from harness.archive.schema import Gate, Reduction
 from harness.archive.write import SUMS, sums_text
 from harness.claims import evaluate, figures
@@ -267,7 +267,18 @@ BIAS = {
 COMPILE = {"compile__static8__s": 0.5, "compile__static8__cubin_bytes": 10_000}
 MANIFESTS = [manifest(CA, 34, 72, 11), manifest(SCOPED, 28, 63, 6)]
 WHILE_BUILT = [manifest("triton/allocate/while", 40, 10, 10)]
-TWO_SM = {"base+sms66": 60.0, "base+sms132": 33.0}
+
+
+def scaling(cuda: float, triton: float, tight: float, geometry: float = 2.36) -> dict[Any, float]:
+    """Times on 132 multiprocessors, and on 56 that many times as long; no more than the multiprocessors explain."""
+    whole = {CA: 24.0, TA: 166.0, f"{TA}-s256": 1800.0, "cuda/floor/geometry": 8.0, OA: 24.0}
+    factors = {CA: cuda, TA: triton, f"{TA}-s256": tight, "cuda/floor/geometry": geometry, OA: cuda}
+    return {
+        **{(kernel, "base+sms132"): us for kernel, us in whole.items()},
+        **{(kernel, "base+sms56"): us * factors[kernel] for kernel, us in whole.items()},
+    }
+
+
 SIZES = {"256": 1800.0, "1024": 900.0, "16384": 481.0, "524288": 480.0}
 
 
@@ -398,8 +409,10 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
         ("undecided", timed({**cuda(), **scaled(CA, ALLOCATE, 0.6, "filled")}, filled_clock=2500.0)),
     ],
     "P12": [
-        ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 40.0}, blocked=0.8)),
-        ("differs", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 30.0}, noise=0.0)),
+        ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 40.0}, blocked=0.8, ramp=True)),
+        ("differs", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 30.0}, noise=0.0, ramp=True)),
+        # The twins differ, and the clock stood still: whatever it is, it is no ramp.
+        ("differs", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 40.0}, blocked=0.8)),
     ],
     "P13": [
         ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+shared"): 900.0})),
@@ -478,17 +491,12 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
         ("undecided", timed({**cuda(), **scaled(TA, ALLOCATE, 17.0)})),
     ],
     "P23": [
-        (
-            "reproduced",
-            timed(
-                {
-                    **cuda(TWO_SM),
-                    **scaled(TA, TWO_SM, 16.0),
-                    **scaled(f"{TA}-s256", {"base+sms66": 1800.0, "base+sms132": 1800.0}, 1.0),
-                }
-            ),
-        ),
-        ("differs", timed({**cuda(TWO_SM), **scaled(TA, TWO_SM, 16.0), **scaled(f"{TA}-s256", TWO_SM, 60.0)})),
+        ("reproduced", timed(scaling(cuda=1.8, triton=2.0, tight=1.0))),
+        ("differs", timed(scaling(cuda=1.8, triton=2.0, tight=2.0))),
+        ("differs", timed(scaling(cuda=1.0, triton=2.0, tight=1.0))),
+        # The geometry is arithmetic: where even it is slower than the multiprocessors that are left, more was taken.
+        ("undecided", timed(scaling(cuda=1.8, triton=2.0, tight=1.0, geometry=500.0))),
+        ("undecided", timed({k: us for k, us in scaling(1.8, 2.0, 1.0).items() if k[0] != "cuda/floor/geometry"})),
         ("undecided", timed(cuda())),
     ],
     "P25": [
@@ -841,13 +849,15 @@ def build(root: Path, spec: Spec) -> Path:
     }
     times, full = spec.pop("times", {}), spec.pop("full", None)
     changing, blocked = spec.pop("changing", None), spec.pop("blocked", None)
-    filled_clock = spec.pop("filled_clock", None)
+    filled_clock, ramp = spec.pop("filled_clock", None), spec.pop("ramp", False)
     rows = sample_rows(times, **keywords)
     for row in rows:
         if changing is not None and (row["kernel"], row["cell"]) == changing and row["pass"] == 1:
             row["lost_blocks"] += 1
         if blocked is not None and row["kernel"].endswith("@twin") and row["cell"] == "base+blocked":
             row["us"] *= blocked
+        if ramp and row["cell"] == "base+blocked":
+            row["sm_clock_mhz"] += 100 * row["round"]
         if filled_clock is not None and row["table"] == "filled":
             row["cycles"] = row["us"] * filled_clock
     spec.setdefault("evidence", {})
@@ -956,6 +966,40 @@ def test_the_whole_run_answers_before_the_quick_one(tmp_path: Path) -> None:
     answer, archive, elsewhere = best(REGISTRY.claims["P11"], [View(load(p)) for p in (quick, whole)])
     assert answer.verdict == "reproduced" and archive is not None and archive.name == "whole"
     assert [(v.verdict, a.name) for v, a in elsewhere] == [("refuted", "quick")]
+
+
+def test_the_archive_with_the_most_behind_its_verdict_answers(tmp_path: Path) -> None:
+    """The GPU's gates at a high load before the interpreter's at a low one; the matrix's cells before a study's few."""
+    few = {"manifests": WHILE_BUILT, "gates": [gate("triton-while", "interpreter", "base")], "cells": ["base"]}
+    many = {
+        "manifests": WHILE_BUILT,
+        "gates": [gate("triton-while", "gpu", "lf-941", when=w) for w in ("before", "after")],
+    }
+    newer = {"created_utc": "2026-02-01T00:00:00Z"}
+    a, b = views(tmp_path / "p35", {**many, "cells": ["lf-941"], "gpu": True}, {**few, **newer})
+    answer, archive, _ = best(REGISTRY.claims["P35"], [a, b])
+    assert archive is a.archive and "load 0.941" in answer.reason and "on the GPU" in answer.reason
+    a, b = views(tmp_path / "p7", timed(LF, loss={(TA, "lf-hi"): LOST}), {**timed({(TA, "base"): 480.0}), **newer})
+    answer, archive, elsewhere = best(REGISTRY.claims["P7"], [a, b])
+    assert (answer.verdict, archive, elsewhere[0][0].verdict) == ("reproduced", a.archive, "differs")
+
+
+def test_an_archive_of_another_study_does_not_say_what_is_missing(tmp_path: Path) -> None:
+    matrix, other = views(tmp_path, timed({**cuda(), **scaled(TA, ALLOCATE, TRITON3)}), timed(study()))
+    answer, archive, _ = best(REGISTRY.claims["P19"], [other, matrix])
+    assert (answer.verdict, archive) == ("needs-data", matrix.archive)
+
+
+def test_a_refutation_says_what_was_not_tested(tmp_path: Path) -> None:
+    for identity, cases in CASES.items():
+        claim = REGISTRY.claims[identity]
+        for number, (verdict, spec) in enumerate(cases):
+            if verdict == "refuted" and claim.source == "paper":
+                (view,) = views(tmp_path / f"{identity}-{number}", spec)
+                assert "ot tested" in evaluate.judge(claim, view).reason, identity
+    for row in verdicts([load(root) for root in find(evaluate.RESULTS)]):
+        if row["verdict"] == "refuted":
+            assert "ot tested" in row["reason"], row["id"]
 
 
 def test_lossy_samples_are_in_no_ratio(tmp_path: Path) -> None:

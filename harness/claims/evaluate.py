@@ -1,13 +1,14 @@
 """Every claim over the archives at hand: one verdict an id, and where it came from.
 
 Archives are never pooled. A claim is judged on each archive alone and the best archive answers: a decided verdict
-before an open one, a complete run before a quick or unfinished one, then the one with the most cells or causes behind
-its verdict, then the newer. What other archives say is listed under `elsewhere`. Claims about several archives
-(`spans`) get them all.
+before an open one, a complete run before a quick or unfinished one, then the one with the most behind its verdict
+(cells, gates, samples), then the newer. What other archives say is listed under `elsewhere`. Claims about several
+archives (`spans`) get them all.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -50,7 +51,10 @@ UNFIT = "what the archive holds does not fit this claim"
 def judge(claim: Claim, view: View | Sequence[View]) -> Verdict:
     """One claim on one archive, or on all for a claim that spans them."""
     try:
-        return claim.decide(view)
+        found: Verdict = claim.decide(view)
+        if found.verdict == "refuted" and claim.otherwise:
+            found = dataclasses.replace(found, reason=f"{found.reason} {claim.otherwise}")
+        return found
     except Open as open_:
         return open_.verdict
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -72,7 +76,8 @@ def best(claim: Claim, views: Sequence[View]) -> tuple[Verdict, Archive | None, 
     """The answering verdict with its archive, and the decided verdicts of the others.
 
     Of several archives that decide, a whole one answers before a quick one, then the one with the most behind its
-    verdict (cells, causes), then the newest.
+    verdict (cells, gates, samples), then the newest. Where none decides, one whose study is about the claim says what
+    is missing.
     """
     if not views:
         return NO_ARCHIVE, None, []
@@ -83,11 +88,15 @@ def best(claim: Claim, views: Sequence[View]) -> tuple[Verdict, Archive | None, 
     ]
     decided = [(verdict, archive) for verdict, archive in judged if verdict.verdict in DECIDED]
     # Stable: archives with as much behind their verdict stay in the order of _rank.
-    decided.sort(key=lambda pair: (not pair[1].complete, pair[1].run.quick, -len(pair[0].rows)))
+    decided.sort(key=lambda pair: (not pair[1].complete, pair[1].run.quick, -_weight(pair[0])))
     if decided:
         return decided[0][0], decided[0][1], decided[1:]
     with_gpu = [pair for pair in judged if pair[1].run.gpu] or judged
-    return *min(with_gpu, key=lambda pair: _OPEN_ORDER.index(pair[0].verdict)), []
+    return *min(with_gpu, key=lambda pair: (not pair[0].fits, _OPEN_ORDER.index(pair[0].verdict))), []
+
+
+def _weight(verdict: Verdict) -> float:
+    return len(verdict.rows) if verdict.weight is None else verdict.weight
 
 
 def judge_findings(findings: Sequence[Mapping[str, Any]], ids: str) -> list[dict[str, Any]]:

@@ -38,6 +38,8 @@ class Verdict:
         low, high: range over passes (or over what `reason` says).
         floor: the A/A floor the judgement had to clear, None where none applies.
         rows: the numbers behind it, plain values, for the page.
+        weight: how much stands behind it (cells, gates, samples), where several archives decide; None: the rows.
+        fits: False where the archive is of another study, so that it says nothing about what is missing.
     """
 
     verdict: str
@@ -47,6 +49,8 @@ class Verdict:
     high: float | None = None
     floor: float | None = None
     rows: tuple[dict[str, Any], ...] = ()
+    weight: float | None = None
+    fits: bool = True
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -63,6 +67,7 @@ class Claim:
         tolerance: when a figure counts as reproduced, and why.
         decide: the predicate. Gets one archive's view, or all of them where `spans`.
         spans: whether the claim is about several archives at once.
+        otherwise: what would still make it true elsewhere, and what was not tested; said where it is refuted.
     """
 
     id: str
@@ -73,6 +78,7 @@ class Claim:
     tolerance: str
     decide: Callable[..., Verdict]
     spans: bool = False
+    otherwise: str = ""
 
 
 @dataclass
@@ -92,14 +98,25 @@ REGISTRY = Registry()
 SOURCES = {"P": "paper", "B": "blog", "O": "ours"}
 
 
+UNTESTED = "Not tested: the paper's own kernels and cards."
+
+
 def claim(
-    identity: str, statement: str, *, scope: str, paper: str = "", tolerance: str = "", spans: bool = False
+    identity: str,
+    statement: str,
+    *,
+    scope: str,
+    paper: str = "",
+    tolerance: str = "",
+    spans: bool = False,
+    otherwise: str = "",
 ) -> Callable[[Callable[..., Verdict]], Callable[..., Verdict]]:
     """Register a predicate under its id."""
 
     def wrap(decide: Callable[..., Verdict]) -> Callable[..., Verdict]:
         source = SOURCES[identity[0]]
-        REGISTRY.add(Claim(identity, source, statement, scope, paper, tolerance, decide, spans))
+        words = otherwise or (UNTESTED if source == "paper" else "")
+        REGISTRY.add(Claim(identity, source, statement, scope, paper, tolerance, decide, spans, words))
         return decide
 
     return wrap
@@ -111,9 +128,9 @@ def claim(
 class Open(Exception):
     """The archive cannot decide; carries the verdict. Raised by the `need_*` methods so that predicates stay short."""
 
-    def __init__(self, verdict: str, reason: str) -> None:
+    def __init__(self, verdict: str, reason: str, fits: bool = True) -> None:
         super().__init__(reason)
-        self.verdict = Verdict(verdict, reason)
+        self.verdict = Verdict(verdict, reason, fits=fits)
 
 
 @dataclass(frozen=True)
@@ -169,23 +186,32 @@ class View:
             return None
         return found if isinstance(found, kind) else None
 
-    def need(self, *names: str, kind: type | tuple[type, ...] = (int, float), verdict: str = "undecided") -> list[Any]:
+    def need(
+        self,
+        *names: str,
+        kind: type | tuple[type, ...] = (int, float),
+        verdict: str = "undecided",
+        lacks: str = "",
+    ) -> list[Any]:
         """Findings that must all be there.
 
+        Args:
+            lacks: what to say where one is not; its name where blank.
+
         Raises:
-            Open: one is not; names it.
+            Open: one is not.
         """
         values = [self.value(name, kind) for name in names]
         missing = [name for name, value in zip(names, values, strict=True) if value is None]
         if missing:
-            raise Open(verdict, f"no archive has the finding {missing[0]}")
+            raise Open(verdict, lacks or f"no archive has the finding {missing[0]}", fits=False)
         return values
 
     # ---- samples
 
     def need_gpu(self) -> None:
         if not self.gpu:
-            raise Open("needs-gpu", "measured on a GPU only; this archive has none")
+            raise Open("needs-gpu", "measured on a GPU only; this archive has none", fits=False)
 
     def rust(self, stage: str) -> str:
         """The Rust kernel of a stage: cuda-oxide's, or stock rustc's where that is absent.
@@ -206,9 +232,8 @@ class View:
         timed = set(self.table.kernels())
         for kernel in kernels:
             if kernel not in timed:
-                raise Open(
-                    "needs-toolchain" if kernel.startswith("rust-oxide/") else verdict, f"{kernel} was not timed"
-                )
+                missing = "needs-toolchain" if kernel.startswith("rust-oxide/") else verdict
+                raise Open(missing, f"{kernel} was not timed", fits=False)
 
     @cached_property
     def _compared(self) -> dict[tuple[str, str, str, Regime], Compared | None]:

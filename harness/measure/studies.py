@@ -224,6 +224,7 @@ STUDIES: dict[str, Study] = {
                 (
                     "cuda/allocate/plain", "cuda/update/plain", "rust-*/allocate/plain",
                     "triton/allocate/static8", "triton/allocate/static8-s256", "triton/allocate/while",
+                    "cuda/floor/geometry",
                 ),
                 ("base", "base+sms"),
             ),
