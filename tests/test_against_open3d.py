@@ -128,7 +128,7 @@ sys.path[:0] = [{str(ROOT / "tests" / "simulated")!r}, {str(ROOT / "benchmarks")
 import builds, cupy_on_host
 cupy_on_host.install()
 from pathlib import Path
-benchmark = importlib.import_module("against_open3d")
+import against_open3d as benchmark
 from harness.workload.scenes import sphere
 from harness.workload.volume import VolumeConfig
 build = builds.make_build(Path({str(tmp_path)!r}), builds.HELPERS)
