@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -19,11 +21,11 @@ import pytest
 
 from harness.archive.schema import PlanEntry
 from harness.archive.verify import check_raw
-from harness.archive.write import JOURNAL, SUMS, ArchiveWriter
+from harness.archive.write import JOURNAL, SUMS, WORK, ArchiveWriter
 from harness.environment import ROOT
 from harness.errors import IrrError
-from harness.measure import heartbeat
-from harness.measure.manager import WORK, Manager, Request, empty_run, read_request
+from harness.measure import heartbeat, manager
+from harness.measure.manager import Manager, Request, empty_run, read_request
 from harness.measure.worker import utc_now
 from harness.workload.cells import load_cells
 
@@ -98,9 +100,83 @@ def test_two_devices_and_two_passes(tmp_path: Path) -> None:
     assert any("scripted" in null["why"] for null in fingerprint["nulls"])
 
 
-def test_one_after_another_is_recorded(tmp_path: Path) -> None:
-    archive = run(tmp_path / "a", request(devices=UUIDS, passes=1, at_once=False))
-    assert any("one after another" in flag["what"] for flag in run_json(archive)["flags"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_devices_run_at_once_or_one_after_another_and_it_is_recorded(tmp_path: Path, at_once: bool) -> None:
+    log = tmp_path / "log"
+    options = {"batch_s": 0.1, "log": str(log)}
+    archive = run(tmp_path / "a", request(devices=UUIDS, passes=1, at_once=at_once, options=options))
+    times = {uuid: (float(began), float(ended)) for uuid, began, ended in map(str.split, log.read_text().splitlines())}
+    (a0, a1), (b0, b1) = (times[uuid] for uuid in UUIDS)
+    assert (max(a0, b0) < min(a1, b1)) == at_once and (at_once or a1 < b0)
+    told = run_json(archive)
+    assert told["at_once"] is at_once
+    assert any(("at once" if at_once else "one after another") in flag["what"] for flag in told["flags"])
+    whole(samples(archive), 1, UUIDS)
+
+
+def test_one_device_is_neither_at_once_nor_one_after_another(tmp_path: Path) -> None:
+    told = run_json(run(tmp_path / "a", request(passes=1)))
+    assert told["at_once"] is None and not any("devices ran" in flag["what"] for flag in told["flags"])
+
+
+def test_a_worker_sees_its_device_alone_whatever_the_manager_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N08: exactly one device, by UUID, in bus order; the station refuses anything else, as the planted fault shows."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    whole(samples(run(tmp_path / "a", request(devices=UUIDS, passes=1))), 1, UUIDS)
+    monkeypatch.setattr(manager, "child_environment", lambda environ, uuid: dict(environ))
+    with pytest.raises(IrrError, match="sees 0,1 in order FASTEST_FIRST"):
+        run(tmp_path / "b", request(devices=UUIDS, passes=1))
+
+
+def test_a_device_that_is_lost_costs_its_own_passes(tmp_path: Path) -> None:
+    """The other device goes on to its end; the run says which is lost, and goes on when it is back."""
+    asked = request(devices=UUIDS, passes=3, options={"gone": [UUIDS[1], 1]})
+    lines: list[str] = []
+    root, cells = tmp_path / "a", load_cells()
+    with pytest.raises(IrrError, match=f"pass 1 on {UUIDS[1]}: GPU is lost"):
+        Manager(ArchiveWriter.create(root, empty_run(asked, cells)), asked, cells, lines.append).run()
+    assert any(UUIDS[1] in line and "other devices go on" in line for line in lines)
+    told = run_json(root)
+    assert told["state"] == "incomplete"
+    assert [(p["pass"], p["device_uuid"]) for p in told["passes"]] == [
+        (0, UUIDS[0]), (0, UUIDS[1]), (1, UUIDS[0]), (2, UUIDS[0]),
+    ]  # fmt: skip
+    first = [row for row in samples(root) if row["device_uuid"] == UUIDS[0]]
+    again = msgspec.structs.replace(read_request(root), options={})
+    archive = Manager(ArchiveWriter.resume(root), again, cells, lines.append).run()
+    whole(samples(archive), 3, UUIDS)
+    assert check_raw(archive)[1] == []
+    assert [row for row in samples(archive) if row["device_uuid"] == UUIDS[0]] == first
+
+
+def test_two_processes_do_not_write_one_archive(tmp_path: Path) -> None:
+    asked, root, cells = request(passes=1, options={"batch_s": 0.1}), tmp_path / "a", load_cells()
+    first = Manager(ArchiveWriter.create(root, empty_run(asked, cells)), asked, cells, lambda line: None)
+    thread = threading.Thread(target=first.run)
+    thread.start()
+    end = time.monotonic() + 30
+    while not list(root.glob("work/pass-*.beat")) and time.monotonic() < end:
+        time.sleep(0.02)
+    with pytest.raises(IrrError, match="being written by another process"):
+        Manager(ArchiveWriter.resume(root), asked, cells, lambda line: None).run()
+    thread.join(60)
+    assert check_raw(root)[1] == []
+    whole(samples(root), 1, UUIDS[:1])
+
+
+def test_a_scene_that_cannot_be_evaluated_ends_the_run_at_once(tmp_path: Path) -> None:
+    """Its workers would wait for it for minutes."""
+    asked = request(devices=UUIDS, passes=1, gates=True, deadlines=(100.0, 100.0, 10.0))
+    cells = {name: dataclasses.replace(cell, kind="nowhere") for name, cell in load_cells().items() if name in CELLS}
+    writer = ArchiveWriter.create(tmp_path / "a", empty_run(asked, load_cells()))
+    began = time.monotonic()
+    with pytest.raises(Exception, match="nowhere"):
+        Manager(writer, asked, cells, lambda line: None).run()
+    assert time.monotonic() - began < 60
+    assert workers_of(tmp_path / "a") == [] and not list((tmp_path / "a" / WORK).glob("references/*"))
 
 
 def test_a_hung_batch_costs_its_kernel_on_its_cell(tmp_path: Path) -> None:
@@ -175,8 +251,9 @@ except KeyboardInterrupt:
 """
 
 
-def start(root: Path, asked: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def start(root: Path, asked: Path, tools: Path | None = None) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join([*([str(tools)] if tools else []), os.environ["PATH"]])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     return subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(root), str(asked)],
         cwd=ROOT,
@@ -204,16 +281,23 @@ def workers_of(root: Path) -> list[int]:
 
 @pytest.mark.timeout(240)
 def test_killed_at_random_points_and_resumed_to_the_same_plan(tmp_path: Path) -> None:
-    """kill -9 of the manager at any time: at most the passes in flight are lost, nothing is corrupt, no worker left."""
+    """kill -9 of the manager at any time, two devices at once: at most the passes in flight are lost, nothing is
+    corrupt, no worker is left; what runs before and after the passes runs once."""
     asked = tmp_path / "request.json"
-    wanted = request(passes=3, options={"batch_s": 0.05})
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("compute-sanitizer", "ncu"):
+        (tools / name).write_text(f"#!/bin/sh\necho once >> {tmp_path}/{name}.log\nexit 1\n")
+        (tools / name).chmod(0o755)
+    phases = {"sanitized": [KERNELS[0]], "counted": [KERNELS[0]], "counted_cells": [CELLS[0]]}
+    wanted = request(devices=UUIDS, passes=3, options={"batch_s": 0.05}, **phases)
     asked.write_bytes(msgspec.json.encode(wanted))
     root = tmp_path / "archive"
     chance = random.Random(5)
     kept: list[tuple[int, str]] = []
     kills = 0
     for _ in range(40):
-        process = start(root, asked)
+        process = start(root, asked, tools)
         try:
             if kills < 3:  # for sure, at some point of a pass; a run has three of 1.5 s and more
                 end = time.monotonic() + 30
@@ -236,15 +320,19 @@ def test_killed_at_random_points_and_resumed_to_the_same_plan(tmp_path: Path) ->
         if (root / "raw" / "run.json").exists():
             assert run_json(root)["state"] == "incomplete" and not (root / SUMS).exists()
             records = ArchiveWriter.resume(root).journal.read()
-            now = [(record["pass"], record["device_uuid"]) for record in records]
+            now = [(record["pass"], record["device_uuid"]) for record in records if record["what"] == "pass"]
             assert now[: len(kept)] == kept, "a whole pass was lost"
             kept = now
     assert kills >= 3
     assert check_raw(root)[1] == []
-    whole(samples(root), 3, UUIDS[:1])
+    whole(samples(root), 3, UUIDS)
     told = run_json(root)
     assert [msgspec.to_builtins(entry) for entry in wanted.plan] == told["plan"]
-    assert told["seed"] == wanted.seed and {p["device_uuid"] for p in told["passes"]} == {UUIDS[0]}
+    assert told["seed"] == wanted.seed and {p["device_uuid"] for p in told["passes"]} == set(UUIDS)
+    assert sorted(path.name for path in root.iterdir()) == ["SHA256SUMS", "raw"]
+    assert (tmp_path / "compute-sanitizer.log").read_text().count("once") == 3  # a tool, each once
+    assert any(flag["what"].startswith("compute-sanitizer") for flag in told["flags"])
+    assert any(flag["what"].startswith("ncu") for flag in told["flags"])
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -13,7 +13,8 @@ from harness.build.kernels import KERNELS
 from harness.device.reading import Counters, Reading
 from harness.environment import ROOT
 from harness.errors import UsageError
-from harness.measure import health
+from harness.measure import health, progress
+from harness.measure.heartbeat import Beat
 from harness.measure.plan import (
     HOST,
     ONLY_ON,
@@ -107,6 +108,17 @@ def test_controls_only_where_their_counterpart_is(plan: list[PlanEntry]) -> None
     assert control_plan([e for e in plan if e.cell != "base"]) == []
 
 
+def test_devices_at_once_have_a_control_of_one_alone(plan: list[PlanEntry]) -> None:
+    """The same kernels as in base, twins too, before the controls that load the device otherwise."""
+    controls = control_plan(plan, together=True)
+    alone = [e for e in controls if e.cell == "base+alone"]
+    assert controls[: len(alone)] == alone and controls[len(alone) :] == control_plan(plan)
+    usual = ("serial", "fresh", "asreset", "aot")
+    base = [e.kernel for e in plan if e.cell == "base" and (e.launch, e.table, e.l2, e.load) == usual]
+    assert [e.kernel for e in alone] == base and {"cuda/allocate/plain@twin", "triton/update/static8"} <= set(base)
+    assert {(e.launch, e.table, e.l2, e.load) for e in alone} == {usual}
+
+
 def test_order_is_a_permutation_that_depends_on_seed_pass_device_cell_and_round(plan: list[PlanEntry]) -> None:
     entries = [e for e in plan if e.cell == "pts-20k"]
     order = shuffled(entries, 1, 0, "GPU-a", 0)
@@ -187,6 +199,31 @@ def test_cycles_are_time_times_clock() -> None:
 )
 def test_any_loss_makes_a_sample_lossy(lost: int | None, counters: Counters | None, status: str) -> None:
     assert status_of(lost, Reading(1.0, None, counters)) == status
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_time_left_is_that_of_the_passes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two devices, three passes each: what ran before the first beat and what runs after the passes say nothing."""
+    now = 1000.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    lines: list[str] = []
+    told = progress.Progress(6, lines.append)
+    now += 500  # compute-sanitizer
+    told.update(0, "GPU-a", Beat(0.0, 0, 100, ""))
+    assert told.left() == ""
+    now += 60
+    told.update(0, "GPU-a", Beat(0.0, 90, 100, ""))
+    told.update(0, "GPU-b", Beat(0.0, 30, 100, ""))
+    assert told.left() == "4 min left"  # 1.2 of 6 passes in a minute
+    told.finished(0, "GPU-a")
+    assert lines == ["pass 1 on GPU-a is done (1 of 6), 4 min left"]
+    for number, uuid in [(1, "GPU-a"), (2, "GPU-a"), (0, "GPU-b"), (1, "GPU-b"), (2, "GPU-b")]:
+        told.finished(number, uuid)
+    assert lines[-1] == "pass 3 on GPU-b is done (6 of 6)"
+    told.update(2, "GPU-a", Beat(0.0, 5, 100, ""), after="controls")
+    assert told.left() == ""
 
 
 # --- clocks (N06) -----------------------------------------------------------------------------------------------------

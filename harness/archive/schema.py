@@ -194,7 +194,8 @@ class CellFacts(msgspec.Struct, kw_only=True):
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """raw/run.json. `study` names which study wrote it; `seed` is the seed of the shuffled orders."""
+    """raw/run.json. `study` names which study wrote it; `seed` is the seed of the shuffled orders; `at_once`: whether
+    several devices ran at the same time or one after another, null where there was one."""
 
     schema: int
     irr: str
@@ -208,6 +209,7 @@ class Run(msgspec.Struct, kw_only=True):
     seed: int
     rounds: int
     batch: int
+    at_once: bool | None = None
     state: Literal["incomplete", "complete"] = "incomplete"
     plan: list[PlanEntry] = []
     passes: list[Pass] = []

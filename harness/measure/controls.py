@@ -1,9 +1,9 @@
-"""The controls that show why a rule exists, run after the passes in a worker of their own (claims P4, P10-P13, O5).
+"""The controls that show why a rule exists, run after the passes in a worker of their own (claims P4, P10-P13, O5, O9).
 
 What becomes samples is a variant of the cell base: base+blocked (one kernel after the other, from idle clocks),
 base+shared (beside a process that computes), base+nograph (launched from the host, one by one), base+cap32 (weight cap
-of 32). What is no batch of launches becomes findings in evidence.json: a single launch, the extraction's parts, pools
-that are too small, the cap's share.
+of 32), base+alone (nothing changed, while the other devices of the run rest). What is no batch of launches becomes
+findings in evidence.json: a single launch, the extraction's parts, pools that are too small, the cap's share.
 
     python -m harness.measure.controls UUID BUILD     the other process of base+shared
 """

@@ -6,6 +6,8 @@ The manager never imports CuPy and never times. What stands on the disk while a 
     ARCHIVE/journal.jsonl        one record a whole pass: what `resume` keeps
     ARCHIVE/work/request.json    how the run was asked for: what `resume` repeats
     ARCHIVE/work/pass-*          orders, journal, heartbeat and words of the workers in flight: thrown away by `resume`
+    ARCHIVE/work/references      the exact evaluations of the scenes: made anew by `resume`
+    ARCHIVE/work/lock            held by the one process that writes here
 
 So a kill at any moment loses the passes in flight and nothing else.
 """
@@ -13,6 +15,7 @@ So a kill at any moment loses the passes in flight and nothing else.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -20,7 +23,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +48,7 @@ from harness.archive.schema import (
     Skipped,
     csv_bytes,
 )
-from harness.archive.write import ArchiveWriter, Journal, write_whole
+from harness.archive.write import WORK, ArchiveWriter, Journal, write_whole
 from harness.build.manifest import Manifest
 from harness.device.identity import child_environment
 from harness.environment import ROOT
@@ -55,7 +57,8 @@ from harness.measure import health, probe, studies, tools
 from harness.measure.fma import write_images
 from harness.measure.gating import reference_name, write_reference
 from harness.measure.heartbeat import Beat, Heartbeat
-from harness.measure.progress import Progress
+from harness.measure.plan import CONTROL_CELL
+from harness.measure.progress import Progress, say
 from harness.measure.worker import BATCH_S, COLUMNS, FAILED, GATE_S, SETUP_S, Orders
 from harness.workload.cells import Cell
 from harness.workload.programs import Program
@@ -67,7 +70,6 @@ RESTARTS = 12
 PASS, CONTROLS, SANITIZER, COUNTERS = "pass", "controls", "sanitizer", "counters"
 """What a record of the journal is."""
 
-WORK = "work"
 REQUEST = "request.json"
 REFERENCE_BYTES = 3 << 30
 """Memory that one exact evaluation may take on the way; bounds how many run at once."""
@@ -182,14 +184,15 @@ class Manager:
         writer: ArchiveWriter,
         request: Request,
         cells: Mapping[str, Cell | Program],
-        say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+        say: Callable[[str], None] = say,
     ) -> None:
         self.writer, self.request, self.cells, self.say = writer, request, cells, say
         self.work = writer.root / WORK
         self.stop = threading.Event()
         self.lock = threading.Lock()
         self.banned: set[tuple[str, str]] = set()
-        self.references = Path()
+        self.unevaluated: BaseException | None = None
+        self.references = self.work / "references"
 
     # ------------------------------------------------------------------------------------------------------------ run
 
@@ -199,10 +202,27 @@ class Manager:
         Raises:
             IrrError: a worker cannot work. The archive stays, resumable.
         """
-        request = self.request
+        with self._alone():
+            return self._run()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two processes that write one archive would do every pass twice."""
         self.work.mkdir(exist_ok=True)
+        with (self.work / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise IrrError(f"{self.writer.root} is being written by another process", "wait for its end") from None
+            except OSError:
+                pass  # a file system without locks
+            yield
+
+    def _run(self) -> Path:
+        request = self.request
         for old in self.work.glob("pass-*"):
             old.unlink()
+        shutil.rmtree(self.references, ignore_errors=True)
         write_whole(self.work / REQUEST, msgspec.json.encode(request))
         done = self.journal_records()
         for record in done:
@@ -223,17 +243,19 @@ class Manager:
             for uuid in request.devices
         }
         if any(todo.values()) or phases:
-            with tempfile.TemporaryDirectory(prefix="irr-references-") as folder:
-                self.references = Path(folder)
+            self.references.mkdir()
+            try:
                 self._passes(todo, phases)
+            finally:
+                shutil.rmtree(self.references, ignore_errors=True)
         path = self._write(complete=True)
         shutil.rmtree(self.work, ignore_errors=True)
         return path
 
     def _passes(self, todo: Mapping[str, list[int]], phases: Sequence[str]) -> None:
         request = self.request
-        errors: list[BaseException] = []
-        with Progress(sum(map(len, todo.values())), self.say) as progress, self._evaluating():
+        errors: dict[str, BaseException] = {}
+        with Progress(sum(map(len, todo.values())), self.say) as progress, self._evaluating(todo, phases):
 
             def walk(uuid: str, ended: threading.Event) -> None:
                 try:
@@ -242,18 +264,19 @@ class Manager:
                 except Stopped:
                     pass
                 except BaseException as error:
-                    errors.append(error)
-                    self.stop.set()
+                    errors[uuid] = error
+                    if len(todo) > 1 and not self.stop.is_set():
+                        self.say(f"{uuid} has no more passes: {error}".splitlines()[0] + "; other devices go on")
                 finally:
                     ended.set()
 
-            if SANITIZER in phases:
-                self._watch(SANITIZER)
             groups = [list(todo)] if request.at_once else [[uuid] for uuid in todo]
             # Events, not Thread.join: up to Python 3.12 a signal in a join with a time limit marks the thread as ended,
             # so that nobody waited until it had killed its worker.
             ends: list[threading.Event] = []
             try:
+                if SANITIZER in phases:
+                    self._watch(SANITIZER)
                 for group in groups:
                     for uuid in group:
                         ended = threading.Event()
@@ -262,8 +285,10 @@ class Manager:
                     for ended in ends:
                         while not ended.wait(0.2):  # a wait without end would not let signals in
                             pass
-                    if errors:
-                        raise errors[0]
+                if self.unevaluated is not None:
+                    raise self.unevaluated
+                if errors:
+                    raise next(iter(errors.values()))
                 if CONTROLS in phases:
                     self.say("controls")
                     self._one_pass(request.passes - 1, request.devices[0], progress, controls=True)
@@ -277,14 +302,17 @@ class Manager:
                 raise
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Evaluate every scene exactly, in processes of their own, in the order in which cells need them."""
+    def _evaluating(self, todo: Mapping[str, list[int]], phases: Sequence[str]) -> Iterator[None]:
+        """Evaluate every scene that is still needed exactly, in processes of their own, in the order in which cells
+        need them."""
         wanted: dict[str, Cell] = {}
-        for entry in self.request.plan:
-            cell = self.cells[entry.cell]
+        needed = [entry.cell for entry in self.request.plan] if any(todo.values()) else []
+        needed += [CONTROL_CELL] if CONTROLS in phases else []
+        for name in dict.fromkeys(needed):
+            cell = self.cells[name]
             if isinstance(cell, Program):
                 write_images(cell, self.references)  # before the workers: it takes every core for seconds
-            elif self.request.gates:
+            elif self.request.gates or name == CONTROL_CELL:
                 wanted.setdefault(reference_name(cell), cell)
         if not wanted:
             yield
@@ -294,12 +322,20 @@ class Manager:
         at_once = max(1, min(len(wanted), cores // 2, free // REFERENCE_BYTES))
         pool = get_context("spawn").Pool(at_once, _ignore_interrupts)
         try:
-            pending = [pool.apply_async(write_reference, (cell, self.references)) for cell in wanted.values()]
+            pending = [
+                pool.apply_async(write_reference, (cell, self.references), error_callback=self._not_evaluated)
+                for cell in wanted.values()
+            ]
             yield
             for result in pending:
                 result.get()
         finally:
             pool.terminate()
+
+    def _not_evaluated(self, error: BaseException) -> None:
+        """A scene that cannot be evaluated ends the run at once: its workers would wait for it until their deadline."""
+        self.unevaluated = error
+        self.stop.set()
 
     def _watch(self, what: str) -> None:
         """Run the tools that watch a process, on the first device, into the journal."""
@@ -407,6 +443,8 @@ class Manager:
             Stopped: the run is stopping; the worker was killed.
         """
         request = self.request
+        with self.lock:
+            banned = sorted(self.banned)  # another device's thread may add to it meanwhile
         heartbeat = self.work / f"{name}.beat"
         heart = Heartbeat(heartbeat, create=True)
         heart.expect(request.deadlines[0], json.dumps(["", "the worker's start", ""]))
@@ -424,7 +462,7 @@ class Manager:
             heartbeat=str(heartbeat),
             parent=os.getpid(),
             done=[record["cell"] for record in result.cells],
-            banned=sorted(self.banned),
+            banned=banned,
             gates=request.gates and (result.number == 0 or not request.gates_once),
             gates_after=not request.gates_once,
             controls=result.controls,
@@ -436,7 +474,7 @@ class Manager:
         path = self.work / f"{name}.json"
         write_whole(path, msgspec.json.encode(orders))
         environment = dict(os.environ)
-        if request.station == "gpu":
+        if request.station != "host":
             environment = child_environment(environment, result.uuid)
             # Code of a kernel must be on the device before its first launch is captured.
             environment["CUDA_MODULE_LOADING"] = "EAGER"
@@ -458,7 +496,7 @@ class Manager:
                 except subprocess.TimeoutExpired:
                     pass
                 beat = heart.read()
-                progress.update(result.number, result.uuid, beat)
+                progress.update(result.number, result.uuid, beat, CONTROLS if result.controls else "")
                 if self.stop.is_set():
                     raise Stopped
                 if beat.overdue:
@@ -623,9 +661,11 @@ def describe(
             )
     clocks = {record["device_uuid"]: record["start"].get("device", {}).get("sm_clock_max_mhz") for record in records}
     flags += health.throttle_flags(samples, clocks) + health.drift_flags(samples)
-    if len(request.devices) > 1:
+    several = len(request.devices) > 1
+    if several:
         together = "at once" if request.at_once else "one after another"
-        flags.append(Note(what=f"{len(request.devices)} devices ran {together}", why="as asked for"))
+        why = "as asked for: --one-after-another" if not request.at_once else "all of them unless asked otherwise"
+        flags.append(Note(what=f"{len(request.devices)} devices ran {together}", why=why))
     return Run(
         schema=1,
         irr=__version__,
@@ -639,6 +679,7 @@ def describe(
         seed=request.seed,
         rounds=request.rounds,
         batch=request.batch,
+        at_once=request.at_once if several else None,
         plan=[*request.plan, *request.controls],
         passes=[
             Pass(

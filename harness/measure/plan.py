@@ -86,7 +86,7 @@ HOST: tuple[Rule, ...] = (Rule(Regime(), lambda kernel, cell: kernel.host and ke
 """On a CPU there is one regime: launches run one after another, and nothing is flushed."""
 
 
-BLOCKED, SHARED, NO_GRAPH, CAPPED = "blocked", "shared", "nograph", "cap32"
+BLOCKED, SHARED, NO_GRAPH, CAPPED, ALONE = "blocked", "shared", "nograph", "cap32", "alone"
 """Variants of a cell: what a control changes about it, after a plus in its name."""
 
 CONTROL_CELL = "base"
@@ -105,20 +105,28 @@ def variant_of(name: str) -> tuple[str, str]:
     return cell, variant
 
 
-def control_plan(plan: Sequence[PlanEntry]) -> list[PlanEntry]:
-    """Entries of the controls, as far as the plan has their cell and kernels: a control needs its counterpart."""
+def control_plan(plan: Sequence[PlanEntry], together: bool = False) -> list[PlanEntry]:
+    """Entries of the controls, as far as the plan has their cell and kernels: a control needs its counterpart.
+
+    Args:
+        together: several devices run at once. Then every kernel of the cell is timed once more on the first of them,
+            while the others rest (claim O9); first of all controls, so that the device is as warm as in its passes.
+    """
     here = {(entry.cell, entry.kernel) for entry in plan}
+    usual = Regime()
+    labels = [e.kernel for e in plan if e.cell == CONTROL_CELL and Regime(e.launch, e.table, e.l2, e.load) == usual]
+    controls = (((ALONE, tuple(labels)),) if together else ()) + CONTROLS
     return [
         PlanEntry(
             cell=f"{CONTROL_CELL}+{variant}",
             kernel=label,
             stage=row_of(label).stage,
-            launch="serial",
-            table="fresh",
-            l2="asreset",
-            load="aot",
+            launch=usual.launch,
+            table=usual.table,
+            l2=usual.l2,
+            load=usual.load,
         )
-        for variant, labels in CONTROLS
+        for variant, labels in controls
         for label in labels
         if (CONTROL_CELL, label) in here
     ]

@@ -29,7 +29,7 @@ class Progress:
         self.passes, self.say = passes, say
         self.done = 0
         self.lock = threading.Lock()
-        self.began = time.monotonic()
+        self.began = 0.0
         self.bars: dict[tuple[int, str], Any] = {}
         self.share: dict[tuple[int, str], float] = {}
         self.rich: Any = None
@@ -57,18 +57,24 @@ class Progress:
             self.rich.stop()
 
     def left(self) -> str:
-        """Time left for the whole run, from the share of all passes that is done."""
+        """Time left for all passes, from the share of them that is done; nothing where that says too little."""
         share = (self.done + sum(self.share.values())) / max(self.passes, 1)
-        if share <= 0.01:
+        if not 0.01 < share < 1:
             return ""
         seconds = (time.monotonic() - self.began) * (1 - share) / share
         return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
 
-    def update(self, number: int, uuid: str, beat: Beat) -> None:
-        """A worker's newest sign of life."""
+    def update(self, number: int, uuid: str, beat: Beat, after: str = "") -> None:
+        """A worker's newest sign of life.
+
+        Args:
+            after: what runs after the passes (`controls`) and is no part of them.
+        """
         key = (number, uuid)
         with self.lock:
-            self.share[key] = beat.done / beat.total if beat.total else 0.0
+            self.began = self.began or time.monotonic()  # what ran before the passes says nothing about them
+            if not after:
+                self.share[key] = beat.done / beat.total if beat.total else 0.0
             if self.rich is None:
                 return
             if key not in self.bars:
@@ -78,7 +84,7 @@ class Progress:
                 self.bars[key],
                 total=max(beat.total, 1),
                 completed=beat.done,
-                description=f"pass {number + 1} {uuid[:12]} {cell}",
+                description=f"{after or f'pass {number + 1}'} {uuid[:12]} {cell}",
                 left=self.left(),
             )
 

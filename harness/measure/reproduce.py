@@ -29,6 +29,7 @@ def reproduce(
     arms: str | None = None,
     allow_missing: bool = False,
     allow_shared: bool = False,
+    one_after_another: bool = False,
     lock_clocks: bool = False,
     study: str | None = None,
     out: Path | None = None,
@@ -54,6 +55,7 @@ def reproduce(
         arms=arms,
         allow_missing=allow_missing,
         allow_shared=allow_shared,
+        at_once=not one_after_another,
     )
     check_cells(cells, quick)
     chosen_rows(arms)

@@ -234,7 +234,7 @@ def matrix_request(found: Found, asked: Asked, *, build: Path = BUILD) -> Reques
     watched: dict[str, Any] = {}
     if chosen.study == "matrix" and not asked.quick:
         watched = {
-            "controls": planning.control_plan(plan),
+            "controls": planning.control_plan(plan, together=asked.at_once and len(found.uuids) > 1),
             "sanitized": sorted(ready.there),
             "counted": [row.name for row in ready.rows],
             "counted_cells": [name for name in COUNTED_CELLS if any(entry.cell == name for entry in plan)],

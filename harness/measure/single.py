@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,6 +31,7 @@ SMALL = "small"
 class Orders(msgspec.Struct, kw_only=True):
     """Attributes:
     kernels: sample names, in order. cell: a cell's name, or `small`. profile: mark each launch for a profiler.
+    parent: the manager, with which the process ends.
     """
 
     uuid: str
@@ -112,12 +115,21 @@ def run(orders: Orders) -> None:
     station.close()
 
 
+def end_after(manager: int) -> None:
+    """End when the manager has ended, and the tool in between with it: a device that a killed run left busy would be
+    refused by `resume`."""
+    while Path(f"/proc/{manager}").exists():
+        time.sleep(0.5)
+    os._exit(1)
+
+
 def main(arguments: Sequence[str]) -> int:
     orders = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=Orders)
     from harness.measure.worker import die_with
 
-    # A tool may stand between the manager and this process; then the tool is the one to end with.
+    # A tool may stand between the manager and this process; a signal comes from the tool's end alone.
     die_with(os.getppid())
+    threading.Thread(target=end_after, args=(orders.parent,), daemon=True).start()
     try:
         run(orders)
     except IrrError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,25 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+def only_device(spec: Mapping[str, Any]) -> str:
+    """The one device that this process sees, as CUDA would take it from the environment (N08).
+
+    Raises:
+        IrrError: it sees none, several, another than its orders name, or by a number.
+    """
+    from harness.errors import IrrError
+
+    seen, order = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
+    if seen != spec["uuid"] or order != "PCI_BUS_ID":
+        raise IrrError(f"sees {seen} in order {order}, ordered to {spec['uuid']}")
+    return seen
+
+
 def SimulatedGpu(spec: Mapping[str, Any]) -> Any:
-    """The real GpuStation, its CuPy and driver replaced."""
+    """The real GpuStation, its CuPy and driver replaced; a device of the UUID that is visible."""
     import cupy_on_host
 
+    cupy_on_host.UUID_BYTES = bytes.fromhex(only_device(spec).removeprefix("GPU-").replace("-", ""))
     cupy_on_host.install()
     from harness.measure.stations import GpuStation
 
@@ -25,15 +41,21 @@ class Scripted:
     """A device that does what the orders' options say: hang, fail, lose, throttle, or just take its time.
 
     Options: `hang` and `fail`: [cell, kernel]; `crash`: a cell; `lossy`: a kernel; `batch_s`: seconds a batch;
-    `clock`: MHz by pass; `throttle`: mask.
+    `clock`: MHz by pass; `throttle`: mask; `gone`: [UUID, pass] from which on the device is not there; `log`: a file
+    for when a pass began and ended.
     """
 
     place = "gpu"
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        self.spec = spec
+        from harness.errors import IrrError
+
+        self.spec, self.began = spec, time.monotonic()
+        gone, since = spec.get("gone", ("", 0))
+        if spec["uuid"] == gone and int(spec["pass_number"]) >= since:
+            raise IrrError("GPU is lost")
         self.facts = {
-            "uuid": spec["uuid"],
+            "uuid": only_device(spec),
             "name": "Scripted",
             "arch": 90,
             "sm_clock_max_mhz": 1410,
@@ -60,7 +82,9 @@ class Scripted:
         return ScriptedRig(self.spec, cell, size)
 
     def close(self) -> None:
-        pass
+        if "log" in self.spec:
+            with open(self.spec["log"], "a") as log:
+                log.write(f"{self.spec['uuid']} {self.began} {time.monotonic()}\n")
 
 
 class ScriptedRig:
