@@ -1,4 +1,4 @@
-"""Our own claims, O1 to O8: what the seeds' open questions come to."""
+"""Our own claims, O1 to O9: what the seeds' open questions come to."""
 
 from __future__ import annotations
 
@@ -297,3 +297,68 @@ def same_blocks(views: Sequence[View]) -> Verdict:
         )
     total = sum(g.compared for gates in places.values() for _, g in gates)
     return Verdict("reproduced", f"every exact-set gate is green: {words}; {total:,} blocks compared.", total)
+
+
+CONTROL, ALONE = "base", "base+alone"
+"""The cell of the controls, and the same on one device while the others rest."""
+
+
+@claim(
+    "O9",
+    "Devices measured at once read the same as one alone.",
+    scope="every kernel of base, serial, fresh: the first device beside the others, and in base+alone while they rest",
+    tolerance=(
+        "time at once over alone, the median over kernels in each pass: within the A/A floor in the median holds, "
+        "beyond it on one side in every pass refutes"
+    ),
+)
+def at_once_as_alone(view: View) -> Verdict:
+    view.need_gpu()
+    devices = {p.device_uuid for p in view.archive.run.passes}
+    if len(devices) < 2:
+        raise Open("needs-two-gpus", f"{len(devices)} device ran")
+    kernels = view.table.kernels(cell=ALONE)
+    if not kernels:
+        apart = "the devices ran one after another" if view.archive.run.at_once is False else f"no sample of {ALONE}"
+        raise Open("undecided", f"{apart}: nothing was timed both beside others and alone")
+    floors = [view.table.floor(cell, stage) for cell in (CONTROL, ALONE) for stage in ("allocate", "update")]
+    here = [floor for floor in floors if floor is not None]
+    us, cycles, rows = _beside(view, kernels, "us"), _beside(view, kernels, "cycles"), []
+    for kernel, passes in us.items():
+        values = list(passes.values())
+        rows.append({"kernel": kernel, "ratio": statistics.median(values), "low": min(values), "high": max(values)})
+    factors = _by_pass(us)
+    if len(factors) < statistics.MIN_PASSES or not here:
+        raise Open("undecided", f"{len(factors)} passes of {ALONE}'s kernels beside others, {len(here)} A/A floors")
+    aa_floor, middle, low, high = max(here), statistics.median(factors), min(factors), max(factors)
+    worst = max(rows, key=lambda row: abs(math.log(row["ratio"])))
+    reason = (
+        f"{len(rows)} kernels take {middle:.4g} times as long beside {len(devices) - 1} other device(s) as alone "
+        f"({low:.4g} to {high:.4g} by pass, A/A floor {aa_floor:.2%}"
+    )
+    reason += f", {statistics.median(_by_pass(cycles)):.4g} in cycles" if cycles else ""
+    reason += f"), most apart {worst['kernel']} with {worst['ratio']:.4g}."
+    if abs(middle - 1) <= aa_floor:
+        verdict = "reproduced"
+    else:
+        verdict = "refuted" if low > 1 + aa_floor or high < 1 - aa_floor else "undecided"
+    return Verdict(verdict, reason, middle, low, high, aa_floor, tuple(rows))
+
+
+def _beside(view: View, kernels: Sequence[str], value: str) -> dict[str, dict[int, float]]:
+    """Time (or cycles) beside other devices over alone, by kernel and pass, on the device that was timed alone."""
+    found: dict[str, dict[int, float]] = {}
+    for kernel in kernels:
+        alone = statistics.pass_medians(view.table.series(kernel, ALONE, value=value))
+        beside = statistics.pass_medians(view.table.series(kernel, CONTROL, value=value))
+        for (device, _), rest in alone.items():
+            passes = {number: median / rest for (uuid, number), median in beside.items() if uuid == device}
+            if passes:
+                found[kernel] = passes
+    return found
+
+
+def _by_pass(ratios: dict[str, dict[int, float]]) -> list[float]:
+    """The median over kernels in each pass."""
+    numbers = sorted({number for passes in ratios.values() for number in passes})
+    return [statistics.median([p[number] for p in ratios.values() if number in p]) for number in numbers]
