@@ -16,11 +16,10 @@ from harness.build.kernels import KERNELS, Kernel
 from harness.build.manifest import ToolMissing
 from harness.device.host import HostVolume
 from harness.environment import ROOT
-from harness.workload.fused import RawVolume, gather
 from harness.workload.reference import Reference, evaluate
 from harness.workload.scenes import Scene, sphere
 from harness.workload.table import pack
-from harness.workload.volume import BLOCK_VOXELS, VOLUME_DTYPE, VOXEL_FIELDS, VolumeConfig, cpp_header
+from harness.workload.volume import VOLUME_DTYPE, VolumeConfig, cpp_header
 
 VARIANTS = [
     kernel
@@ -71,17 +70,6 @@ def build(kernel: Kernel, folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def read(volume: HostVolume, kernel: Kernel) -> RawVolume:
-    raw = volume.raw()
-    if kernel.voxels != "packed":
-        return raw
-    count, size = raw.count, volume.config.capacity * BLOCK_VOXELS
-    four = volume.voxels.reshape(-1)[: 4 * size].reshape(-1, BLOCK_VOXELS, 4)[:count]
-    voxels = {name: np.ascontiguousarray(four[..., k]) for k, name in enumerate(VOXEL_FIELDS[:4])}
-    voxels[VOXEL_FIELDS[4]] = volume.voxels[4, :count].copy()
-    return RawVolume(raw.table, count, raw.failed_inserts, raw.dropped_points, raw.coords, voxels)
-
-
 @pytest.mark.parametrize("kernel", VARIANTS, ids=lambda kernel: kernel.name.replace("/", "-"))
 def test_warp_kernels_fuse_the_exact_volume(kernel: Kernel, exact: Reference, tmp_path: Path) -> None:
     try:
@@ -98,7 +86,7 @@ def test_warp_kernels_fuse_the_exact_volume(kernel: Kernel, exact: Reference, tm
         library.emulate(*pointers, len(SCENE), *(ctypes.c_float(float(c)) for c in SCENE.camera))
         if kernel.stage == "allocate":
             volume.launch("cuda/update/plain", SCENE)
-        fused = gather(read(volume, kernel), config, "test")
+        fused = volume.fused("test", kernel.voxels)
         kept = np.isin(exact.keys, pack(fused.coords))
         assert kept.sum() == min(pool, len(exact.coords))
         assert np.array_equal(fused.weight, exact.weight[kept])

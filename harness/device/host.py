@@ -227,16 +227,23 @@ class HostVolume:
         library.launch(kernel.entry, self.struct, vertices, colors, cubes, origin, triangles, self.threads)
         return vertices, colors
 
-    def raw(self) -> RawVolume:
-        """A copy of the memory as it lies."""
+    def raw(self, layout: str = "arrays") -> RawVolume:
+        """A copy of the memory as it lies.
+
+        Args:
+            layout: how the last update wrote the voxels (`voxels` of a kernel's row).
+        """
         count = self.count
         voxels = {name: self.voxels[k, :count].copy() for k, name in enumerate(VOXEL_FIELDS)}
+        if layout == "packed":
+            four = self.voxels.reshape(-1)[: 4 * count * BLOCK_VOXELS].reshape(count, BLOCK_VOXELS, 4)
+            voxels |= {name: np.ascontiguousarray(four[..., k]) for k, name in enumerate(VOXEL_FIELDS[:4])}
         failed, dropped = (int(self.counters[name][0]) for name in ("failed_inserts", "dropped_points"))
         return RawVolume(self.table.copy(), count, failed, dropped, self.coords.copy(), voxels)
 
-    def fused(self, arm: str) -> Fused:
+    def fused(self, arm: str, layout: str = "arrays") -> Fused:
         """The blocks in lexicographic order; `lost_blocks` and `skipped_points` are for the caller to fill in."""
-        return gather(self.raw(), self.config, arm)
+        return gather(self.raw(layout), self.config, arm)
 
     def load(self, fused: Fused) -> None:
         """Fill the empty volume from a fused one, index = lexicographic order.

@@ -235,15 +235,15 @@ def main(folder: Path) -> None:
     patch_once()
     told = json.loads((folder / "jobs.json").read_text(encoding="utf-8"))
     for number, job in enumerate(told["jobs"]):
-        memory = HostVolume(VolumeConfig(**job["config"]))
+        memory, rows = HostVolume(VolumeConfig(**job["config"])), [row_from_json(value) for value in job["kernels"]]
         started = time.perf_counter()
         for place in range(job["frames"]):
             with np.load(folder / f"scene{number}-{place}.npz", allow_pickle=False) as data:
                 scene = Scene(data["points"], data["colors"], data["camera"])
-            for value in job["kernels"]:
-                launch(row_from_json(value), memory, scene, Path(told["root"]))
+            for row in rows:
+                launch(row, memory, scene, Path(told["root"]))
         print(f"job {number}: {time.perf_counter() - started:.2f} s", file=sys.stderr)
-        _write(folder / f"raw{number}.npz", memory.raw())
+        _write(folder / f"raw{number}.npz", memory.raw(rows[-1].voxels))
 
 
 if __name__ == "__main__":
