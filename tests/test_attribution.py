@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from harness.archive.read import load
 from harness.archive.schema import Note
 from harness.claims.registry import View
+from harness.measure.studies import FILLED, FRESH, STUDIES, Question
 from harness.report import attribution
 from harness.report.drawing import Missing, Plot, render
 from harness.report.figures import few_passes
@@ -99,13 +101,42 @@ def test_limits_take_the_fastest_arm_that_breaks_nothing(view: View) -> None:
     assert "The bare atomics are no lower bound: plain update takes 0.94 times their time on base" in plot.answer
 
 
+def test_a_question_without_a_figure_of_its_own_stands_over_cuda(tmp_path: Path) -> None:
+    question = Question(
+        "Would it matter?", "matter", (), ("cuda/allocate/cas128", "cuda/allocate/walls-*"), ("base", "r-2.0"),
+        (FRESH, FILLED),
+    )  # fmt: skip
+    write_archive(tmp_path / "run", samples=sample_rows(TIMES), flags=FLAGS)
+    plot = drawn(attribution.of_question(question)(View(load(tmp_path / "run"))))
+    assert [(row["regime"], row["kernel"]) for row in plot.table.rows] == [
+        ("serial, fresh table", "cuda/allocate/cas128"), ("serial, fresh table", "cuda/allocate/walls-run"),
+        ("serial, filled table", "cuda/allocate/cas128"),
+    ]  # fmt: skip
+    assert "serial, fresh table: cuda/allocate/cas128 1.40 (beyond the A/A floor in 1 of 1 cell)" in plot.answer
+    assert "cuda/allocate/cas128, drawn hollow, breaks something and no gate judged it." in plot.answer
+    with pytest.raises(Missing, match="cuda/allocate/nothing"):
+        absent = dataclasses.replace(question, kernels=("cuda/allocate/nothing",))
+        attribution.of_question(absent)(View(load(tmp_path / "run")))
+
+
+def test_tritons_floor_is_told_from_its_exchange_and_its_blocks(tmp_path: Path) -> None:
+    times = {**TIMES, ("triton/allocate/static8-load", "base"): 64.0}
+    times |= {("triton/allocate/static8", cell): 161.0 for cell in ("r-0.25", "r-2.0")}
+    write_archive(tmp_path / "run", samples=sample_rows(times))
+    plot = drawn(attribution.triton_floor(View(load(tmp_path / "run"))))
+    assert (
+        "takes 0.40 of the bounded probe's time; 65 times fewer blocks" in plot.answer and "1.00 of it" in plot.answer
+    )
+
+
 def test_an_archive_without_the_study_has_none_of_its_figures(tmp_path: Path) -> None:
     plain = {key: value for key, value in TIMES.items() if key[0] in (CA, CU)}
     write_archive(tmp_path / "run", samples=sample_rows(plain))
     bare = View(load(tmp_path / "run"))
     for make in (
-        attribution.causes, attribution.designs, attribution.scratch, attribution.tiles, attribution.limits,
-    ):  # fmt: skip
+        *(make for _, make in attribution.FIGURES.values()),
+        *(attribution.of_question(question) for question in STUDIES["attribution"].questions),
+    ):
         with pytest.raises(Missing):
             make(bare)
 

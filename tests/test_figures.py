@@ -19,6 +19,7 @@ from harness.archive.read import load
 from harness.archive.schema import TELEMETRY, Pass, csv_bytes
 from harness.claims.registry import View
 from harness.measure.fma import packed_difference
+from harness.measure.studies import STUDIES
 from harness.report import figures
 from harness.report.answer import sentences, tally
 from harness.report.figures import Absent, Figure, Missing, difference_map, draw_figures, files_of
@@ -82,10 +83,19 @@ def figure(drawn: dict[str, Figure | Absent], name: str) -> Figure:
 
 def test_every_figure_is_there_or_says_why_not(drawn: dict[str, Figure | Absent]) -> None:
     absent = {name: item.why for name, item in drawn.items() if isinstance(item, Absent)}
-    study = {"causes", "designs", "limits", "scratch", "tiles"}
+    study = {question.figure for study in STUDIES.values() for question in study.questions} - {"reference"}
     assert set(absent) == {"counters", "fma-pairs", "fma-time"} | study
     assert all(len(why) > 20 for why in absent.values())
     assert len(drawn) >= 12
+
+
+def test_a_question_of_a_study_heads_its_figure(drawn: dict[str, Figure | Absent]) -> None:
+    """One row in the table of studies is a section of the page."""
+    for study in STUDIES.values():
+        for question in study.questions:
+            assert drawn[question.figure].question == question.asks
+    names = [question.figure for study in STUDIES.values() for question in study.questions]
+    assert len(set(names)) == len(names)
 
 
 def test_nothing_is_drawn_without_data_and_each_reason_is_said(tmp_path: Path) -> None:

@@ -28,6 +28,12 @@ SMALL = "pts-20k"
 FIGURE_WORDS = f"within {FIGURE:.0%} of the paper's figure, which is how far its own two cards are apart"
 
 
+def multiprocessor_cells(view: View) -> dict[int, str]:
+    """Multiprocessors -> the cell base+smsN that had no more of them."""
+    names = {str(cell) for cell in view.table.rows["cell"]}
+    return {int(name[8:]): name for name in sorted(names) if name.startswith("base+sms") and name[8:].isdigit()}
+
+
 def figures_verdict(misses: Sequence[str], checked: int, reason: str, **numbers: object) -> Verdict:
     """reproduced when no figure is missed, else differs, naming the misses."""
     if checked == 0:
@@ -731,10 +737,7 @@ HELD = 0.25
 )
 def scales_with_sms(view: View) -> Verdict:
     view.need_gpu()
-    cells = {}
-    for cell in {str(c) for c in view.table.rows["cell"]}:
-        if cell.startswith("base+sms") and cell[8:].isdigit():
-            cells[int(cell[8:])] = cell
+    cells = multiprocessor_cells(view)
     if len(cells) < 2:
         why = "base was not timed on two numbers of multiprocessors (cells base+smsN, `irr reproduce --study scaling`)"
         raise Open("undecided", why, fits=view.archive.run.study == "scaling")

@@ -27,12 +27,16 @@ class Question:
     """One question of a study.
 
     Attributes:
-        asks: the question. decides: ids of the claims it decides; none for a figure alone.
+        asks: the question, which heads its section of the page.
+        figure: name of the figure that answers it: a function of harness/report/attribution.py or scaling.py, else each
+            of its kernels over CUDA C++'s.
+        decides: ids of the claims it decides; none for a figure alone.
         kernels: globs of kernel names. cells: names, `+sms*` for the two numbers of multiprocessors.
         regimes: all of them for allocate; other stages know a fresh table only.
     """
 
     asks: str
+    figure: str
     decides: tuple[str, ...]
     kernels: tuple[str, ...]
     cells: tuple[str, ...]
@@ -156,13 +160,15 @@ STUDIES: dict[str, Study] = {
         (
             Question(
                 "What makes Rust's allocate slower?",
+                "causes",
                 ("P28", "P29", "P30", "P38", "O3", "O7"),
                 ("rust-oxide/allocate/*", "rust-oxide/update/*", "rust-nvptx/*/plain"),
                 ("base",),
                 (FRESH, FILLED),
             ),
             Question(
-                "Is the rest the launch regime?",
+                "Is Rust's gap in allocate the language, or how the two sides are launched?",
+                "reference",
                 ("P29", "P31", "O1"),
                 ("cuda/allocate/plain", "rust-*/allocate/plain", "triton/allocate/while"),
                 ("base", "pts-20k"),
@@ -170,6 +176,7 @@ STUDIES: dict[str, Study] = {
             ),
             Question(
                 "Do the paper's two failed designs fail alike?",
+                "designs",
                 ("P41",),
                 ("*/allocate/slotindex", "*/allocate/cas128"),
                 ("base",),
@@ -177,6 +184,7 @@ STUDIES: dict[str, Study] = {
             ),
             Question(
                 "Would another hash look like a language?",
+                "hash",
                 ("P5",),
                 ("cuda/allocate/otherhash",),
                 (*SPHERES, "r-2.0"),
@@ -184,32 +192,50 @@ STUDIES: dict[str, Study] = {
             ),
             Question(
                 "What did Triton's shared scratch cost?",
+                "scratch",
                 ("P25", "P26", "P27", "P32"),
                 ("triton/allocate/static8*", "triton/allocate/static16"),
                 ("base",),
             ),
             Question(
                 "Does a load for the CAS, or 65 times fewer blocks, lift Triton's floor?",
+                "triton-floor",
                 ("P40",),
                 ("triton/allocate/static8", "triton/update/static8"),
                 ("base", "r-0.25", "r-2.0"),
             ),
             Question(
                 "Which tile is best for Triton?",
+                "tiles",
                 ("O2",),
                 ("triton/allocate/while*", "triton/update/while*"),
                 ("base", "pts-1280k", "lf-918"),
             ),
             Question(
-                "How fast can it be, and what does layout cost?",
-                ("O4", "O6"),
+                "How fast can it be?",
+                "limits",
+                ("O6",),
                 (
                     "cuda/allocate/*ray*", "cuda/allocate/walls*", "cuda/allocate/warp", "cuda/allocate/nowait",
-                    "cuda/allocate/plain-b*",
-                    "cuda/update/*", "cuda/integrate/*", "cuda/floor/null", "cuda/floor/geometry", "cuda/floor/atomics",
+                    "cuda/update/*ray*", "cuda/update/*run*", "cuda/update/packed",
+                    "cuda/integrate/*", "cuda/floor/null", "cuda/floor/geometry", "cuda/floor/atomics",
                     "rust-nvptx/allocate/*", "rust-nvptx/update/plain", "triton/allocate/while-nowait",
                     "triton/update/while",
                 ),
+                (*SPHERES, "r-2.0"),
+            ),
+            Question(
+                "Does the layout of the voxels cost more than the language?",
+                "layout",
+                ("O4",),
+                ("cuda/update/packed", "rust-*/update/plain", "triton/update/while"),
+                (*SPHERES, "r-2.0"),
+            ),
+            Question(
+                "Which size of block is best for CUDA C++?",
+                "blocks",
+                (),
+                ("cuda/allocate/plain-b*", "cuda/update/plain-b*"),
                 (*SPHERES, "r-2.0"),
             ),
         ),
@@ -220,6 +246,7 @@ STUDIES: dict[str, Study] = {
         (
             Question(
                 "Do the arms use more multiprocessors?",
+                "multiprocessors",
                 ("P23",),
                 (
                     "cuda/allocate/plain", "cuda/update/plain", "rust-*/allocate/plain",
@@ -230,6 +257,7 @@ STUDIES: dict[str, Study] = {
             ),
             Question(
                 "How does time grow from 2 thousand to 20 million points?",
+                "points",
                 (),
                 (
                     "cuda/allocate/plain", "cuda/allocate/walls-run", "cuda/update/plain", "cuda/update/packed-run",

@@ -6,14 +6,16 @@ judged; the archive's flags name them, and so does every figure here that shows 
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.claims import statistics
 from harness.claims.paper import CUDA_ALLOCATE, CUDA_UPDATE, HYPOTHESES, TRITON_ALLOCATE
-from harness.claims.registry import View
+from harness.claims.registry import Compared, View
 from harness.claims.statistics import FILLED, SERIAL, Regime
+from harness.measure.studies import Question
 from harness.report.drawing import (
     BAND,
     INK,
@@ -23,6 +25,7 @@ from harness.report.drawing import (
     count,
     grid,
     legend,
+    listed,
     n,
     num,
     panels,
@@ -44,11 +47,6 @@ def broken(view: View) -> dict[str, str]:
     return {f.what.removesuffix(UNJUDGED): f.why for f in view.archive.run.flags if f.what.endswith(UNJUDGED)}
 
 
-def listed(things: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join([", ".join(things[:-1]), things[-1]]) if len(things) > 1 else "".join(things)
-
-
 def _side(low: float, high: float, floor: float) -> int:
     """-1 or 1 where the range over passes is clear of the floor, 0 where it is not."""
     return -1 if high < 1 - floor else 1 if low > 1 + floor else 0
@@ -63,6 +61,111 @@ def _names(axes: Any, names: Sequence[str]) -> None:
 def _floor_band(axes: Any, floor: Value) -> None:
     if isinstance(floor, float):
         axes.axvspan(1 - floor, 1 + floor, color=BAND, zorder=0, linewidth=0, label="A/A floor")
+
+
+# -------------------------------------------------------------------------------------------- any question of a study
+
+BASES = {"allocate": CUDA_ALLOCATE, "update": CUDA_UPDATE}
+OVER_CUDA = "Each kernel over CUDA C++'s plain one"
+
+
+def of_question(question: Question) -> Callable[[View], Plot]:
+    """The figure of a question that has no function of its own: each of its kernels over CUDA C++'s plain one."""
+
+    def make(view: View) -> Plot:
+        timed = [k for k in view.table.kernels() if not k.endswith("@twin") and k not in BASES.values()]
+        missing = [glob for glob in question.kernels if not fnmatch.filter(timed, glob)]
+        if missing:
+            raise Missing(f"no kernel {missing[0]} was timed")
+        kernels = [k for k in timed if any(fnmatch.fnmatchcase(k, glob) for glob in question.kernels)]
+        kernels = sorted((k for k in kernels if k.split("/")[1] in BASES), key=_by_size)
+        return _over_cuda(view, question, kernels)
+
+    return make
+
+
+def _by_size(kernel: str) -> tuple[str, int]:
+    """Kernels by name, sizes of one kernel by number."""
+    name, _, size = kernel.rpartition("-b")
+    return (name, int(size)) if size.isdigit() else (kernel, 0)
+
+
+def _over_cuda(view: View, question: Question, kernels: Sequence[str]) -> Plot:
+    breaks = broken(view)
+    found: dict[str, list[tuple[str, str, Compared]]] = {}
+    for regime in question.regimes:
+        title = f"{regime.launch}, {regime.table} table"
+        for cell in dict.fromkeys(cell for cell in question.cells if cell in view.archive.run.cells):
+            for kernel in kernels:
+                with_regime = Regime(regime.launch, regime.table, regime.l2, regime.load)
+                compared = view.compare(kernel, BASES[kernel.split("/")[1]], cell, with_regime)
+                if compared is not None:
+                    found.setdefault(title, []).append((cell, kernel, compared))
+    if not found:
+        raise Missing("its kernels share no round with CUDA C++'s plain ones")
+    rows: list[dict[str, Value]] = [
+        {
+            "regime": title, "cell": cell, "kernel": label(view, kernel), "us": view.median_us(kernel, cell)
+            if title == "serial, fresh table" else None,
+            "ratio": c.us.median, "low": c.us.low, "high": c.us.high, "floor": c.floor,
+            "different": SIDES[c.difference.side], "breaks": breaks.get(kernel),
+        }
+        for title, there in found.items()
+        for cell, kernel, c in there
+    ]  # fmt: skip
+    lines = list(dict.fromkeys((cell, kernel) for there in found.values() for cell, kernel, _ in there))
+
+    def draw(canvas: Any) -> None:
+        axes = panels(canvas, len(found))
+        seen = [1.0, *(num(row[end]) for row in rows for end in ("low", "high"))]
+        for panel, (title, there) in zip(axes, found.items(), strict=True):
+            panel.set_title(title, loc="left")
+            ratio_axis(panel, min(seen), max(seen))
+            grid(panel)
+            for cell, kernel, c in there:
+                index = lines.index((cell, kernel))
+                if c.floor is not None:
+                    panel.barh(
+                        index, 2 * c.floor, left=1 - c.floor, height=0.8, color=BAND, zorder=0, label="A/A floor"
+                    )
+                hollow = kernel in breaks
+                lame = "breaks something, not judged" if hollow else ""
+                point(panel, kernel, (c.us.median, c.us.low, c.us.high), index, lame, hollow)
+            _names(panel, [f"{words(cell, 24)}: {kernel}" for cell, kernel in lines])
+            for index, (cell, _) in enumerate(lines):
+                if index and cell != lines[index - 1][0] and len(kernels) > 1:
+                    panel.axhline(index - 0.5, color=BAND, linewidth=0.8)
+        canvas.supxlabel("time over CUDA C++'s plain kernel of the same stage", fontsize=9)
+        legend(canvas, axes)
+
+    answer = ""
+    for title, there in found.items():
+        parts = []
+        for kernel in kernels:
+            here = [c for _, name, c in there if name == kernel]
+            if here:
+                apart = sum(c.difference.side != 0 for c in here)
+                parts.append(
+                    f"{label(view, kernel)} {span_words([c.us.median for c in here])} (beyond the A/A floor in {apart} "
+                    f"of {count(len(here), 'cell')})"
+                )
+        answer += f"{' ' * bool(answer)}Times CUDA C++'s plain time, {title}: {'; '.join(parts)}."
+    lame = [kernel for kernel in kernels if kernel in breaks]
+    if lame:
+        answer += (
+            f" {listed(lame)}, drawn hollow, {'break' if len(lame) > 1 else 'breaks'} something and no gate judged it."
+        )
+    columns = (
+        Column("regime", "regime", False), Column("cell", "cell", False), Column("kernel", "kernel", False),
+        Column("us", "us"), Column("ratio", "over CUDA C++"), Column("low", "lowest pass"),
+        Column("high", "highest pass"), Column("floor", "A/A floor"), Column("different", "different", False),
+        Column("breaks", "what it breaks", False),
+    )  # fmt: skip
+    table = Table(
+        question.figure, question.asks, columns, tuple(rows), "Over cuda/allocate/plain or cuda/update/plain."
+    )
+    size = (4.5 + 3 * len(found), rows_height(len(lines), 1.0))
+    return Plot(answer, table, draw, size, "launch and table as the titles say, l2 = asreset")
 
 
 # ------------------------------------------------------------------------------------------------------------- causes
@@ -289,6 +392,66 @@ def scratch(view: View) -> Plot:
     return Plot(answer, table, draw, (7.5, 3.8), "cell = base, kernel = triton/allocate/static8*")
 
 
+def triton_floor(view: View) -> Plot:
+    """P40: the bounded probe with a load for its exchange, and where there are few blocks and many."""
+    load = f"{TRITON_ALLOCATE}-load"
+    kernels = {CUDA_ALLOCATE: "CUDA C++'s allocate", TRITON_ALLOCATE: "bounded probe", load: "a load for the exchange"}
+    facts = view.archive.run.cells
+    rows: list[dict[str, Value]] = []
+    for cell in ("r-0.25", "base", "r-2.0"):
+        for kernel, what in kernels.items():
+            medians = list(view.table.medians(kernel, cell).values())
+            if medians and cell in facts:
+                rows.append(
+                    {
+                        "cell": cell, "blocks": facts[cell].blocks, "kernel": label(view, kernel), "what": what,
+                        "us": statistics.median(medians), "low": min(medians), "high": max(medians),
+                    }
+                )  # fmt: skip
+
+    def of(kernel: str, cell: str) -> float | None:
+        found = [num(row["us"]) for row in rows if row["kernel"] == label(view, kernel) and row["cell"] == cell]
+        return found[0] if found else None
+
+    plain, changed = of(TRITON_ALLOCATE, "base"), of(load, "base")
+    if plain is None or changed is None:
+        raise Missing(f"{load} was not timed on base beside {TRITON_ALLOCATE}")
+    lines = list(dict.fromkeys((str(row["cell"]), str(row["what"])) for row in rows))
+
+    def draw(canvas: Any) -> None:
+        axes = canvas.subplots()
+        for row in rows:
+            kernel = str(row["kernel"])
+            index = lines.index((str(row["cell"]), str(row["what"])))
+            point(axes, kernel, [num(row[k]) for k in ("us", "low", "high")], index, kernel, kernel.startswith(load))
+            axes.annotate(
+                f"{num(row['us']):.4g}", (num(row["us"]), index), xytext=(8, 0), textcoords="offset points", fontsize=8,
+                va="center",
+            )  # fmt: skip
+        _names(axes, [f"{cell}, {facts[cell].blocks:,} blocks: {what}" for cell, what in lines])
+        for index, (cell, _) in enumerate(lines):
+            if index and cell != lines[index - 1][0]:
+                axes.axhline(index - 0.5, color=BAND, linewidth=0.8)
+        axes.set_xlim(0, 1.15 * max(num(row["high"]) for row in rows))
+        axes.grid(axis="x", color=BAND, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.set_xlabel("us a launch, serial, fresh table")
+
+    answer = f"On base a load in place of the exchange takes {n(changed / plain)} of the bounded probe's time"
+    few, many = of(TRITON_ALLOCATE, "r-0.25"), of(TRITON_ALLOCATE, "r-2.0")
+    if few is not None and many is not None:
+        times = facts["r-2.0"].blocks / facts["r-0.25"].blocks
+        answer += f"; {times:.0f} times fewer blocks (r-0.25 against r-2.0) take {n(few / many)} of it"
+    answer += "."
+    columns = (
+        Column("cell", "cell", False), Column("blocks", "blocks"), Column("kernel", "kernel", False),
+        Column("what", "what it is", False), Column("us", "us"), Column("low", "lowest pass"),
+        Column("high", "highest pass"),
+    )  # fmt: skip
+    table = Table("triton-floor", "What lifts Triton's floor", columns, tuple(rows), "Serial, fresh table.")
+    return Plot(answer, table, draw, (9, rows_height(len(lines), 0.9)), "cell = base, r-0.25, r-2.0")
+
+
 TILE = re.compile(r"triton/(allocate|update)/while(?:-w(\d+)x(\d+))?")
 OWN_TILE = (32, 1)
 """Lanes and warps of triton/*/while."""
@@ -484,3 +647,15 @@ def limits(view: View) -> Plot:
     table = Table("limits", "Arms over the floors", columns, tuple(rows), note)
     size = (5.2 + 2.4 * len(cells), rows_height(len(names), 1.1))
     return Plot(answer, table, draw, size, "launch = serial, table = fresh, l2 = asreset")
+
+
+FIGURES: dict[str, tuple[str, Callable[[View], Plot]]] = {
+    "causes": ("Causes of Rust's gap in allocate, one at a time", causes),
+    "designs": ("Two designs that the paper gave up", designs),
+    "scratch": ("The bounded probe by the size of its scratch", scratch),
+    "triton-floor": ("What lifts the bounded probe's floor", triton_floor),
+    "tiles": ("Triton's unbounded probe by its tile", tiles),
+    "limits": ("Best arms, named for what they change, over the floors", limits),
+}
+"""Name -> (title, function); the questions stand in harness/measure/studies.py, and one without a function here is
+answered by `of_question`."""

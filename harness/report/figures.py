@@ -30,7 +30,8 @@ from harness.claims.paper import (
 )
 from harness.claims.registry import Compared, Open, View
 from harness.claims.statistics import CONCURRENT, FILLED, MIN_PASSES, SERIAL, Regime
-from harness.report import attribution
+from harness.measure.studies import STUDIES
+from harness.report import attribution, scaling
 from harness.report.drawing import (
     BAND,
     INK,
@@ -580,17 +581,20 @@ def variants(view: View) -> Plot:
     return Plot(answer, table, draw, (9.5, rows_height(len(rows), 0.9)), f"cell = {words(cell, 24)}, launch = serial")
 
 
-# ------------------------------------------------------------------------------------------------------ attribution
+# ------------------------------------------------------------------------------------------------------ studies
 
-figure("causes", "Causes of Rust's gap in allocate, one at a time", "What makes Rust's allocate slower or faster?")(
-    attribution.causes
-)
-figure("designs", "Two designs that the paper gave up", "Do the failed designs fail alike?")(attribution.designs)
-figure("scratch", "The bounded probe by the size of its scratch", "What did Triton's shared scratch cost?")(
-    attribution.scratch
-)
-figure("tiles", "Triton's unbounded probe by its tile", "Which tile is best for Triton?")(attribution.tiles)
-figure("limits", "Best arms, named for what they change, over the floors", "How fast can it be?")(attribution.limits)
+
+def _study_figures() -> None:
+    """One figure a question of a study: what harness/measure/studies.py asks heads its section."""
+    made = {**attribution.FIGURES, **scaling.FIGURES}
+    known = {entry.name for entry in _FIGURES}
+    for question in (question for study in STUDIES.values() for question in study.questions):
+        if question.figure not in known:
+            title, make = made.get(question.figure, (attribution.OVER_CUDA, attribution.of_question(question)))
+            figure(question.figure, title, question.asks)(make)
+
+
+_study_figures()
 
 
 # ------------------------------------------------------------------------------------------------------ loss
