@@ -308,6 +308,17 @@ def test_another_architecture_and_another_entry_are_caught(work: Path) -> None:
         rustc.check_ptx(UPDATE, ptx, 90)
 
 
+def test_version_is_that_of_the_inline_ptx() -> None:
+    plain = ".version 7.8\n.target sm_90\nred.global.add.f32 [%rd1], %r1;\n"
+    assert rustc.with_inline_version(plain) == plain
+    vector = plain.replace(".add.f32", ".relaxed.gpu.add.v4.f32")
+    assert rustc.with_inline_version(vector) == vector.replace("7.8", "8.1")
+    wide = vector + "mov.b128 expected, {%rd1, %rd1};\n"
+    assert rustc.with_inline_version(wide) == wide.replace("7.8", "8.3")
+    newer = wide.replace("7.8", "8.6")
+    assert rustc.with_inline_version(newer) == newer
+
+
 # --- the ABI ----------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.build import oxide
 from harness.build.kernels import Kernel
 from harness.build.manifest import Emitted, ToolMissing, ToolUnsupported
-from harness.build.rustc import EDITION, check_ptx, files_read, locked, question, run_rustc
+from harness.build.rustc import EDITION, check_ptx, files_read, locked, question, run_rustc, with_inline_version
 from harness.build.sources import rust_sources
 from harness.build.toolchain import Rustc, find_rustc
 from harness.environment import ROOT, pins
@@ -199,7 +199,7 @@ def _emit_nvptx(kernel: Kernel, arch: int, contract: bool, work: Path, root: Pat
         arguments = [*found, *flags, "--crate-type=lib", f"--crate-name={kernel.entry}"]
         arguments += [f"--emit=asm={out}", f"--emit=dep-info={dependencies}", kernel.source]
         run_rustc(gpu.rustc.path, arguments, f"{kernel.source} for sm_{arch}", root)
-        ptx = out.read_text(encoding="utf-8")
+        ptx = with_inline_version(out.read_text(encoding="utf-8"))
         read = files_read(dependencies.read_text(encoding="utf-8"))
     check_ptx(kernel, ptx, arch)
     return Emitted(

@@ -21,7 +21,7 @@ from pathlib import Path
 from harness.build.assemble import only_entry
 from harness.build.kernels import Kernel
 from harness.build.manifest import Emitted, ToolMissing, ToolUnsupported, replace_file
-from harness.build.rustc import EDITION, check_ptx, environment, locked, question, run_rustc, with_wide_version
+from harness.build.rustc import EDITION, check_ptx, environment, locked, question, run_rustc, with_inline_version
 from harness.build.series import missing_changes, revision
 from harness.build.sources import rust_sources
 from harness.build.toolchain import Program, llvm_mismatch, parse_llvm_version, program_version
@@ -332,7 +332,7 @@ def emit(kernel: Kernel, arch: int, contract: bool, work: Path, root: Path = ROO
     """PTX of one kernel of rust/oxide; arguments and errors as harness.build.cargo.emit."""
     oxide = find_oxide()
     whole = compile_crate(kernel.source, arch, contract, work, root)[".ptx"].decode()
-    ptx = with_wide_version(only_entry(whole, kernel.entry))
+    ptx = with_inline_version(only_entry(whole, kernel.entry))
     check_ptx(kernel, ptx, arch)
     return Emitted(
         ptx=ptx,

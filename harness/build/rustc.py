@@ -18,8 +18,9 @@ from harness.errors import IrrError
 
 EDITION = "2024"
 
-VOXEL_ADDITIONS = 5
-"""Float additions that a sample of the update makes: weight, tsdf, r, g, b."""
+VOXEL_ADDITIONS = {"arrays": 5, "packed": 2}
+"""Float additions that a sample of the update makes, by the layout of the voxels: tsdf, weight, r, g, b; of packed
+voxels one of four floats and one of b."""
 
 
 # --- calling rustc ----------------------------------------------------------------------------------------------------
@@ -114,14 +115,14 @@ def check_ptx(kernel: Kernel, ptx: str, arch: int) -> None:
         )
     if not re.search(rf"\.entry\s+{re.escape(kernel.entry)}\b", ptx):
         raise IrrError(f"{kernel.source} has no kernel named {kernel.entry}", f"the row of {kernel.name} names it")
-    counts = count_ptx(ptx, kernel.entry)
+    counts, wanted = count_ptx(ptx, kernel.entry), VOXEL_ADDITIONS[kernel.voxels]
     adds, exchanges = count_adds(counts), counts["atom.cas"]
     # Not how often: LLVM may unroll. An LLVM that does not belong to its rustc turns a float addition into a
     # compare-and-swap loop, which no result shows: the sums stay right and the kernel becomes slow.
-    if kernel.stage == "update" and (adds < VOXEL_ADDITIONS or adds % VOXEL_ADDITIONS or exchanges):
+    if kernel.stage == "update" and (adds < wanted or adds % wanted or exchanges):
         raise IrrError(
             f"{kernel.name} for sm_{arch}: {adds} native float additions and {exchanges} compare-and-swaps in its PTX, "
-            f"{VOXEL_ADDITIONS} (or a multiple) and 0 expected",
+            f"{wanted} (or a multiple) and 0 expected",
             "rustc and the LLVM that writes the PTX may not belong together: see ./irr doctor",
         )
     if kernel.stage == "allocate" and (exchanges == 0 or adds):
@@ -133,13 +134,15 @@ def check_ptx(kernel: Kernel, ptx: str, arch: int) -> None:
 
 
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)$", re.MULTILINE)
-WIDE_VERSION = (8, 3)
+INLINE_VERSIONS = {r"\.b128\b": (8, 3), r"\bred\.[\w.]*\.v4\.f32\b": (8, 1)}
+"""What inline PTX may hold, and the PTX version that brought it."""
 
 
-def with_wide_version(ptx: str) -> str:
-    """The PTX as it is, or of version 8.3 where inline PTX exchanges 128 bits: LLVM writes the lowest version that the
-    architecture has, and knows nothing of what inline PTX needs."""
+def with_inline_version(ptx: str) -> str:
+    """The PTX as it is, or of the version that its inline PTX needs: LLVM writes the lowest version that the
+    architecture has, and does not read what is inline."""
     found = _VERSION.search(ptx)
-    if ".b128" not in ptx or found is None or tuple(map(int, found.groups())) >= WIDE_VERSION:
+    needed = max((version for pattern, version in INLINE_VERSIONS.items() if re.search(pattern, ptx)), default=(0, 0))
+    if found is None or tuple(map(int, found.groups())) >= needed:
         return ptx
-    return ptx[: found.start()] + ".version {}.{}".format(*WIDE_VERSION) + ptx[found.end() :]
+    return ptx[: found.start()] + ".version {}.{}".format(*needed) + ptx[found.end() :]
