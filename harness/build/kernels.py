@@ -317,6 +317,8 @@ def _cause_rows() -> list[Kernel]:
             )
             for name in ("nowait", "ray", "walls")
         ),
+        Kernel("rust-nvptx/update/packed", "rust/nvptx/src/update_packed.rs", "update_packed", voxels="packed",
+               min_arch=90, **study),
         Kernel("cuda/allocate/otherhash", "cuda/variants/allocate_otherhash.cu", "allocate_otherhash", waits=True,
                breaks=OTHER_HASH, **study),
     ]  # fmt: skip

@@ -10,11 +10,13 @@
 mod band;
 pub mod designs;
 mod insert;
+mod packed;
 mod target;
 mod update;
 mod volume;
 
 pub use band::{Camera, Sample};
+pub use packed::{Vector, update_packed};
 pub use target::Target;
 pub use update::update;
 pub use volume::{Entry, VOLUME_LAYOUT, Volume};

@@ -9,7 +9,7 @@
 
 use core::arch::{asm, nvptx};
 
-use irr_core::Target;
+use irr_core::{Target, Vector};
 
 /// A GPU thread.
 pub struct Nvptx;
@@ -113,6 +113,17 @@ impl Target for Nvptx {
             asm!("cvt.rmi.s32.f32 {whole}, {x};", whole = out(reg32) whole, x = in(reg32) x, options(pure, nomem, nostack))
         };
         whole
+    }
+}
+
+impl Vector for Nvptx {
+    /// sm_90 and up.
+    #[inline(always)]
+    unsafe fn add_four(sums: *mut f32, [a, b, c, d]: [f32; 4]) {
+        unsafe {
+            asm!("red.global.relaxed.gpu.add.v4.f32 [{sums}], {{ {a}, {b}, {c}, {d} }};", sums = in(reg64) sums,
+                a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d)
+        }
     }
 }
 
