@@ -397,3 +397,18 @@ def test_heartbeat(tmp_path: Path) -> None:
     assert (beat.done, beat.total, len(beat.label), beat.overdue) == (3, 7, 480, False)
     ours.expect(-1, "late")
     assert theirs.read().overdue and theirs.read().label == "late"
+
+
+def test_findings_of_several_devices_stand_once() -> None:
+    def finding(name: str, value: float) -> dict[str, Any]:
+        return {"name": name, "value": value, "unit": "ms", "how": ""}
+
+    records = [
+        {"device_uuid": UUIDS[0], "evidence": [], "cells": [{"evidence": [finding("jit", 3.0), finding("pixels", 7)]}]},
+        {"device_uuid": UUIDS[1], "evidence": [], "cells": [{"evidence": [finding("jit", 4.0), finding("pixels", 7)]}]},
+        {"device_uuid": UUIDS[0], "evidence": [finding("copy", 1.0)], "cells": [{}]},
+    ]
+    found, notes = manager._evidence(records)
+    assert found == [finding("jit", 3.0), finding("pixels", 7), finding("copy", 1.0)]
+    (note,) = notes
+    assert note.why == f"{UUIDS[1]} differs from {UUIDS[0]}, whose stand: jit"

@@ -61,7 +61,15 @@ def test_study_cells_hold_exact_counts() -> None:
 
 
 def row(kernel: str, us: float, number: int, **changes: Any) -> dict[str, Any]:
-    usual = {"cell": "base", "launch": "serial", "table": "fresh", "l2": "asreset", "load": "aot", "status": "ok"}
+    usual = {
+        "device_uuid": "GPU-a",
+        "cell": "base",
+        "launch": "serial",
+        "table": "fresh",
+        "l2": "asreset",
+        "load": "aot",
+        "status": "ok",
+    }
     return {**usual, "kernel": f"rust-oxide/allocate/{kernel}", "us": us, "pass": number, **changes}
 
 
@@ -76,6 +84,12 @@ def test_causes_are_ratios_of_the_passes_medians() -> None:
     assert "breaks: blocks are neither" in found["hypothesis.counter.ratio"]["how"]
     assert set(found) == {f"hypothesis.{cause}.{key}" for cause in ("wait", "counter") for key in ("ratio", "range")}
     assert studies.findings("matrix", rows) == []
+    # A second device has passes of the same numbers; none of its times stands in the first one's median.
+    rows += [row("plain", 20.0, n, device_uuid="GPU-b") for n in (0, 1)]
+    rows += [row("nowait", 14.0, n, device_uuid="GPU-b") for n in (0, 1)]
+    found = {finding["name"]: finding for finding in studies.findings("attribution", rows)}
+    assert found["hypothesis.wait.ratio"]["value"] == pytest.approx(0.7)
+    assert "4 passes" in found["hypothesis.wait.ratio"]["how"]
 
 
 def test_every_cause_is_a_kernel() -> None:

@@ -531,8 +531,9 @@ class Manager:
         run = describe(request, records, samples + lost_rows, self.cells)
         run.flags += [Note(**flag) for record in watched for flag in record["flags"]]
         counters = [row for record in watched for row in record["counters"]]
-        found = [cell for record in records for cell in (record, *record["cells"])]
-        evidence = [*request.evidence, *(item for owner in found for item in owner.get("evidence", []))]
+        evidence, apart = _evidence(records)
+        run.flags += apart
+        evidence = [*request.evidence, *evidence]
         evidence += studies.findings(request.study, samples)
         writer.run(run)
         writer.rows("samples.csv", samples + lost_rows)
@@ -597,6 +598,23 @@ def _lost_row(record: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, 
         "launches": 0,
         "status": entry["status"],
     }
+
+
+def _evidence(records: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[Note]]:
+    """The findings of all passes, each name once, and a note on those that devices do not agree in: every device makes
+    the same findings in its first pass, and the first device's stand."""
+    first: dict[str, tuple[str, dict[str, Any]]] = {}
+    apart: dict[str, list[str]] = {}
+    for record in records:
+        for owner in (record, *record["cells"]):
+            for item in owner.get("evidence", []):
+                uuid, kept = first.setdefault(item["name"], (record["device_uuid"], item))
+                if kept["value"] != item["value"]:
+                    apart.setdefault(f"{record['device_uuid']} differs from {uuid}, whose stand", []).append(
+                        item["name"]
+                    )
+    notes = [Note(what="findings by device", why=f"{who}: {', '.join(names)}") for who, names in apart.items()]
+    return [item for _, item in first.values()], notes
 
 
 NULLS: tuple[tuple[str, str], ...] = (

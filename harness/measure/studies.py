@@ -285,15 +285,16 @@ def find_study(name: str) -> Study:
 # ------------------------------------------------------------------------------------------------------------ findings
 
 
-def _median(samples: Iterable[Mapping[str, Any]], kernel: str) -> dict[int, float]:
-    """Median time by pass on base, serial, fresh. What a variant breaks makes its samples lossy, not its time wrong."""
-    times: dict[int, list[float]] = {}
+def _median(samples: Iterable[Mapping[str, Any]], kernel: str) -> dict[tuple[str, int], float]:
+    """Median time by device and pass on base, serial, fresh. What a variant breaks makes its samples lossy, not its
+    time wrong."""
+    times: dict[tuple[str, int], list[float]] = {}
     for row in samples:
         regime = (row["launch"], row["table"], row["l2"], row["load"])
         wanted = row["cell"] == "base" and row["kernel"] == kernel and row["status"] in ("ok", "lossy") and row["us"]
         if wanted and regime == ("serial", "fresh", "asreset", "aot"):
-            times.setdefault(row["pass"], []).append(float(row["us"]))
-    return {number: statistics.median(values) for number, values in times.items()}
+            times.setdefault((row["device_uuid"], row["pass"]), []).append(float(row["us"]))
+    return {key: statistics.median(values) for key, values in times.items()}
 
 
 def findings(study: str, samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -303,7 +304,7 @@ def findings(study: str, samples: Sequence[Mapping[str, Any]]) -> list[dict[str,
         return found
     for cause, (variant, against, what) in CAUSES.items():
         ours, theirs = (_median(samples, f"rust-oxide/allocate/{name}") for name in (variant, against))
-        ratios = [ours[number] / theirs[number] for number in sorted(ours.keys() & theirs.keys())]
+        ratios = [ours[key] / theirs[key] for key in sorted(ours.keys() & theirs.keys())]
         if not ratios:
             continue
         breaks = KERNELS[f"rust-oxide/allocate/{variant}"].breaks
