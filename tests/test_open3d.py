@@ -142,9 +142,42 @@ def test_a_sparse_cell_is_skipped_with_its_reason(ours):
 
 
 def test_a_grid_too_small_grows_on_the_cpu(grid):
-    """Issues tell of a hole in the mesh; the CPU's hash map is made larger instead."""
-    small = open3d_arm.integrate(*sphere_frames(RADIUS), 0.01, block_count=16)
-    assert small.capacity > 16 and np.array_equal(np.sort(small.coords, axis=0), np.sort(grid.coords, axis=0))
+    """Issues tell of a hole in the mesh; the CPU's hash map is made larger instead, and nothing is lost."""
+    found = open3d_arm.overflow(*sphere_frames(RADIUS), 0.01, grid)
+    assert found["made_for"] == len(grid.coords) // 8 and found["needed"] == len(grid.coords)
+    assert found["capacity_after"] >= found["needed"]
+    assert (found["lost_blocks"], found["lost_vertices"]) == (0, 0)
+
+
+def test_a_hole_is_seen(grid, monkeypatch):
+    """A map that keeps what it was made for, as those users had it."""
+
+    def keeps(frames, camera, voxel, *, device, block_count):
+        return dataclasses.replace(
+            grid,
+            coords=grid.coords[:block_count],
+            capacity=block_count,
+            vertices=grid.vertices[: len(grid.vertices) // 4],
+        )
+
+    monkeypatch.setattr(open3d_arm, "integrate", keeps)
+    found = open3d_arm.overflow(*sphere_frames(RADIUS), 0.01, grid)
+    assert found["lost_blocks"] == len(grid.coords) - found["made_for"] and found["capacity_after"] < found["needed"]
+    kept = np.unique(grid.vertices[: len(grid.vertices) // 4], axis=0)
+    assert found["lost_vertices"] == len(np.unique(grid.vertices, axis=0)) - len(kept)
+
+
+def test_the_gate_tells_of_the_overflow_and_does_not_judge_it(ours, monkeypatch):
+    cell = dataclasses.replace(load_cells()["base"], arguments=(("radius", RADIUS), ("rows", 200), ("columns", 400)))
+    result = judge_cell(cell, ours)
+    assert result.ok and result.detail["overflow_lost_blocks"] == 0
+
+    def ends(*_):
+        raise RuntimeError("[Open3D Error] no memory\nat ...")
+
+    monkeypatch.setattr(open3d_arm, "overflow", ends)
+    result = judge_cell(cell, ours)
+    assert result.ok and result.detail["overflow_ended"] == "[Open3D Error] no memory"
 
 
 @pytest.mark.slow

@@ -135,6 +135,37 @@ def integrate(
     )
 
 
+OVERFLOW = 8
+"""How many times fewer blocks than there are the hash map is made for, to see what becomes of the others."""
+
+
+def overflow(
+    frames: Sequence[Frame], camera: Intrinsics, voxel: float, whole: Grid, device: str = "cpu"
+) -> dict[str, int]:
+    """Look for the hole that users report where Open3D's hash map is too small: the same frames into a map made for an
+    eighth of the blocks, against the run that had room.
+
+    Returns:
+        `made_for` and `capacity_after` (blocks), `needed`, and what the small one lacks: `lost_blocks`,
+        `lost_vertices` (all that `whole` has and it has not).
+    """
+    made_for = max(1, len(whole.coords) // OVERFLOW)
+    small = integrate(frames, camera, voxel, device=device, block_count=made_for)
+    return {
+        "made_for": made_for,
+        "needed": len(whole.coords),
+        "capacity_after": small.capacity,
+        "lost_blocks": _absent(whole.coords, small.coords),
+        "lost_vertices": _absent(whole.vertices, small.vertices),
+    }
+
+
+def _absent(rows: np.ndarray, others: np.ndarray) -> int:
+    """How many distinct rows (m, 3) are not among others (k, 3), to the bit."""
+    kept = {row.tobytes() for row in np.ascontiguousarray(others)}
+    return len({row.tobytes() for row in np.ascontiguousarray(rows)} - kept)
+
+
 def distances(points: np.ndarray, vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """Distance (k,) f32 in metres of points (k, 3) from a triangle mesh; from its triangles, not its vertices, since
     Open3D's vertices lie a voxel apart."""
