@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harness.build import abi, cargo, nvcc, rustc
-from harness.build.assemble import Assembler, assemble, count_ptx
+from harness.build.assemble import Assembled, Assembler, assemble, count_ptx
 from harness.build.kernels import KERNELS, Kernel
 from harness.build.loops import Loop, function_text, loops
 from harness.build.manifest import ToolMissing, ToolUnsupported
@@ -28,6 +28,7 @@ from harness.workload.scenes import Scene, plane, sphere
 from harness.workload.volume import INDEX_UNPUBLISHED, VolumeConfig
 
 ALLOCATE, UPDATE = KERNELS["rust-nvptx/allocate/plain"], KERNELS["rust-nvptx/update/plain"]
+PACKED = KERNELS["rust-nvptx/update/packed"]
 
 
 @pytest.fixture(scope="session")
@@ -83,16 +84,18 @@ def test_lock_names_no_registry() -> None:
 # --- the host ---------------------------------------------------------------------------------------------------------
 
 
-def fuse(library: HostLibrary, scene: Scene, config: VolumeConfig, threads: int | None = None) -> HostVolume:
+def fuse(
+    library: HostLibrary, scene: Scene, config: VolumeConfig, threads: int | None = None, update: Kernel = UPDATE
+) -> HostVolume:
     host = HostVolume(config, library, threads)
     host.launch(ALLOCATE, scene)
-    host.launch(UPDATE, scene)
+    host.launch(update, scene)
     return host
 
 
-def assert_is_reference(host: HostVolume, scene: Scene) -> None:
+def assert_is_reference(host: HostVolume, scene: Scene, layout: str = "arrays") -> None:
     """Blocks, weights and colours equal the oracle's; tsdf within its bound."""
-    wanted, found = evaluate(scene, host.config), host.fused("rust-cpu")
+    wanted, found = evaluate(scene, host.config), host.fused("rust-cpu", layout)
     assert len(wanted.coords) > 0
     np.testing.assert_array_equal(found.coords, wanted.coords)
     for name in ("weight", "r", "g", "b"):
@@ -102,6 +105,7 @@ def assert_is_reference(host: HostVolume, scene: Scene) -> None:
     assert (found.failed_inserts, found.dropped_points) == (0, 0)
 
 
+@pytest.mark.parametrize("update", [UPDATE, PACKED], ids=lambda kernel: kernel.variant)
 @pytest.mark.parametrize("threads", [1, 2, 16])
 @pytest.mark.parametrize(
     ("scene", "config"),
@@ -113,8 +117,10 @@ def assert_is_reference(host: HostVolume, scene: Scene) -> None:
     ],
     ids=["sphere", "full-table", "plane", "one-point"],
 )
-def test_host_is_the_reference(library: HostLibrary, scene: Scene, config: VolumeConfig, threads: int) -> None:
-    assert_is_reference(fuse(library, scene, config, threads), scene)
+def test_host_is_the_reference(
+    library: HostLibrary, scene: Scene, config: VolumeConfig, threads: int, update: Kernel
+) -> None:
+    assert_is_reference(fuse(library, scene, config, threads, update), scene, update.voxels)
 
 
 def test_base_is_the_reference(library: HostLibrary) -> None:
@@ -136,6 +142,34 @@ def test_small_pool_ends_and_counts(library: HostLibrary) -> None:
     assert (
         raw.dropped_points + sum(raw.voxels["weight"].sum(axis=1, dtype=np.float64)) == evaluate(scene, config).samples
     )
+
+
+def test_packed_voxels_of_a_small_pool_and_at_the_cap(library: HostLibrary) -> None:
+    scene = sphere(0.1, 40, 80)
+    needed = evaluate(scene, VolumeConfig(256))
+    raw = fuse(library, scene, VolumeConfig(20, table=512), 2, PACKED).raw(PACKED.voxels)
+    assert raw.count == 20 < len(needed.coords)
+    assert raw.dropped_points + raw.voxels["weight"].sum(dtype=np.float64) == needed.samples
+    # One thread: a plain read sees every earlier sample, so the cap is exact.
+    capped = fuse(library, scene, VolumeConfig(256, cap=3.0), 1, PACKED).fused("capped", PACKED.voxels)
+    assert needed.weight.max() > 3
+    assert np.array_equal(capped.weight, np.minimum(needed.weight, 3))
+    assert capped.dropped_points == 0
+
+
+def test_planted_faults_of_packed_voxels_show(tmp_path: Path) -> None:
+    scene, config = sphere(0.1, 40, 80), VolumeConfig(256)
+    for number, (old, new) in enumerate(
+        {
+            "volume.tsdf.add(4 * voxel)": "volume.tsdf.add(voxel)",
+            "1.0, color.r, color.g]": "1.0, color.g, color.r]",
+            "volume.b.add(voxel), color.b": "volume.b.add(voxel), color.r",
+        }.items()
+    ):
+        folder = tmp_path / str(number)
+        faulty = HostLibrary(cargo.build_host(altered(folder, "core/src/packed.rs", old, new), folder / "builds"))
+        with pytest.raises(AssertionError):
+            assert_is_reference(fuse(faulty, scene, config, 1, PACKED), scene, PACKED.voxels)
 
 
 def _update_with_an_index_missing(library: Path, answer: Connection) -> None:
@@ -215,16 +249,41 @@ def test_ptx(work: Path, arch: int) -> None:
         assert Path("rust/core/src/band.rs") in emitted.sources
 
 
-def _probe(kernel: Kernel, ptx: str) -> Loop:
-    """The innermost loop of the machine code for sm_90 that loads a key."""
+def _assembled(kernel: Kernel, ptx: str, arch: int = 90) -> Assembled:
     try:
         toolkit = find_toolkit()
     except IrrError as missing:
         pytest.skip(missing.what)
-    sass = assemble(ptx, kernel.entry, 90, False, Assembler(toolkit.ptxas), toolkit.nvdisasm).sass
+    return assemble(ptx, kernel.entry, arch, False, Assembler(toolkit.ptxas), toolkit.nvdisasm)
+
+
+@pytest.mark.parametrize("arch", [90, 120])
+def test_a_sample_of_packed_voxels_is_two_reductions(work: Path, arch: int) -> None:
+    ptx = cargo.emit(PACKED, arch, False, work).ptx
+    adds = re.findall(r"\b(?:atom|red)\.[\w.]*add[\w.]*\.f32\b", ptx)
+    assert adds == ["red.global.relaxed.gpu.add.v4.f32", "red.global.relaxed.gpu.add.f32"]
+    made = _assembled(PACKED, ptx, arch)
+    reductions = re.findall(r"\bREDG?\.E\.ADD\.(F32x4|F32|64)\b", made.sass)
+    assert sorted(reductions) == ["64", "F32", "F32x4"], "the third counts the drops"
+    assert "ATOMG" not in made.counts and "ATOM" not in made.counts
+    scalar = ptx.replace("red.global.relaxed.gpu.add.v4.f32", "red.global.relaxed.gpu.add.u32")
+    with pytest.raises(IrrError, match=r"1 native float additions .* 2 \(or a multiple\)"):
+        rustc.check_ptx(PACKED, scalar, arch)
+
+
+def test_packed_voxels_need_the_vector_reduction(work: Path) -> None:
+    """Below sm_90 there is none: the row says so, and the assembler."""
+    assert PACKED.min_arch == 90
+    ptx = cargo.emit(PACKED, 80, False, work).ptx
+    with pytest.raises(IrrError, match=r"vector types.* requires \.target sm_90 or higher"):
+        _assembled(PACKED, ptx, 80)
+
+
+def _probe(kernel: Kernel, ptx: str) -> Loop:
+    """The innermost loop of the machine code for sm_90 that loads a key."""
     found = [
         loop
-        for loop in loops(function_text(sass, kernel.entry))
+        for loop in loops(function_text(_assembled(kernel, ptx).sass, kernel.entry))
         if any(re.search(r"\bLDG?\.E\.64\b", text) for text in loop.instructions)
     ]
     return min(found, key=lambda loop: len(loop.instructions))
@@ -323,17 +382,11 @@ def test_version_is_that_of_the_inline_ptx() -> None:
 
 
 def _layout(ptx: str, kernel: Kernel) -> abi.Layout:
-    try:
-        toolkit = find_toolkit()
-    except IrrError as missing:
-        pytest.skip(missing.what)
-    return abi.cubin_layout(
-        "rust-nvptx", assemble(ptx, kernel.entry, 90, False, Assembler(toolkit.ptxas), toolkit.nvdisasm).cubin
-    )
+    return abi.cubin_layout("rust-nvptx", _assembled(kernel, ptx).cubin)
 
 
 def test_layout_is_the_field_tables(work: Path) -> None:
-    for kernel in (ALLOCATE, UPDATE):
+    for kernel in (ALLOCATE, UPDATE, PACKED):
         assert abi.differences(_layout(cargo.emit(kernel, 90, False, work).ptx, kernel)) == []
 
 

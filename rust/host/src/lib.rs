@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 use std::thread;
 
-use irr_core::{Camera, Target, VOLUME_LAYOUT, Volume, designs};
+use irr_core::{Camera, Target, VOLUME_LAYOUT, Vector, Volume, designs};
 
 /// Points that a thread takes at a time: one block of the GPU's grid.
 const BLOCK_POINTS: u32 = 256;
@@ -88,6 +88,15 @@ impl Target for Host {
     }
 }
 
+impl Vector for Host {
+    #[inline(always)]
+    unsafe fn add_four(sums: *mut f32, values: [f32; 4]) {
+        for (k, value) in values.into_iter().enumerate() {
+            unsafe { Host::add_voxel(sums.add(k), value) }
+        }
+    }
+}
+
 /// What the threads of one launch share. Its pointers are the caller's, valid for the whole call.
 struct Inputs<'a> {
     volume: &'a Volume,
@@ -122,6 +131,12 @@ unsafe fn allocate_walls(inputs: &Inputs, i: u32) {
 
 unsafe fn update(inputs: &Inputs, i: u32) {
     unsafe { irr_core::update::<Host>(inputs.volume, inputs.points, inputs.colors, inputs.n, i, inputs.camera) }
+}
+
+unsafe fn update_packed(inputs: &Inputs, i: u32) {
+    unsafe {
+        irr_core::update_packed::<Host, Host>(inputs.volume, inputs.points, inputs.colors, inputs.n, i, inputs.camera)
+    }
 }
 
 /// Run `kernel` once a point; threads take blocks of points in the order they come to them.
@@ -171,6 +186,7 @@ pub unsafe extern "C" fn irr_launch(
         b"allocate_ray" => allocate_ray,
         b"allocate_walls" => allocate_walls,
         b"update" => update,
+        b"update_packed" => update_packed,
         _ => return -1,
     };
     let camera = Camera { x: cx, y: cy, z: cz };
