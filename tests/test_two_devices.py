@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from harness.archive.read import load
 from harness.archive.schema import Pass
 from harness.claims.evaluate import judge
 from harness.claims.registry import REGISTRY, Verdict, View
+from harness.report.page import report
 from tests.synthetic import DEVICE, sample_rows, write_archive
 from tests.test_claims import CA, TA, TABLE1, cuda
 
@@ -68,6 +70,23 @@ def test_what_devices_do_to_each_other_is_told_by_one_alone(
         assert found.measured == pytest.approx(sorted(beside)[len(beside) // 2], rel=0.005)
         assert "beside 1 other device(s)" in found.reason and "in cycles" in found.reason
         assert {row["kernel"] for row in found.rows} >= {CA, TA, f"{CA}@twin"}
+
+
+@pytest.mark.parametrize(("at_once", "words"), [(True, "at once"), (False, "one after another")])
+def test_the_page_has_both_devices_side_by_side(tmp_path: Path, at_once: bool, words: str) -> None:
+    root = archive(tmp_path / "a", alone=at_once, at_once=at_once)
+    page = Path(report(root)).read_text()
+    assert f"Study matrix, 6 passes on 2 devices {words} of 6 rounds" in page
+    assert all(uuid in page for uuid in UUIDS) and "Do the devices agree?" in page
+    with (root / "derived" / "figures" / "devices.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    here = {(row["kernel"], row["cell"]) for row in rows}
+    assert (TA, "base") in here and not any("+" in cell for _, cell in here)
+    for row in rows:
+        a, b = float(row["device0"]), float(row["device1"])
+        assert a == pytest.approx(b, rel=0.01) and a != b
+        assert float(row["apart"]) == pytest.approx(max(a, b) / min(a, b) - 1, abs=1e-5)
+    assert "Devices measured at once read the same as one alone." in page
 
 
 def test_one_device_and_devices_one_after_another_decide_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from harness.archive.schema import Run
 from harness.claims import statistics
 from harness.claims.registry import View
 from harness.errors import IrrError
@@ -283,6 +284,15 @@ def _banners(view: View) -> list[str]:
     return found
 
 
+def passes_words(run: Run) -> str:
+    """How many passes there are; of several devices also on how many, and whether they ran at the same time."""
+    words = f"{len(run.passes)} pass{'' if len(run.passes) == 1 else 'es'}"
+    devices = len({entry.device_uuid for entry in run.passes})
+    if devices < 2:
+        return words
+    return f"{words} on {devices} devices" + {None: "", True: " at once", False: " one after another"}[run.at_once]
+
+
 def _source_hash(source: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
@@ -307,6 +317,7 @@ def _context(
     rows = view.archive.samples
     return {
         "run": view.archive.run,
+        "passes": passes_words(view.archive.run),
         "devices": view.archive.device_names,
         "banners": _banners(view),
         "sentences": sentences(view),
