@@ -259,6 +259,10 @@ def _triton_study_rows() -> list[Kernel]:
             "triton/allocate/while-predicated", f"triton/variants/{predicated}.py", predicated, threads=32, points=32,
             waits=True, scratch=SCRATCH_SLOTS, matrix=False,
         ),
+        Kernel(
+            "triton/update/packed", "triton/variants/update_packed.py", "update_packed", threads=32, points=32,
+            voxels="packed", min_arch=90, matrix=False,
+        ),
     ]  # fmt: skip
     for lanes, warps in TRITON_TILES:
         tile: dict[str, Any] = {"threads": 32 * warps, "points": lanes, "matrix": False}
