@@ -191,6 +191,16 @@ def test_what_was_altered_is_not_read_anywhere(archive: Path, change: Any, says:
     assert load(archive, unchecked=True).name == "copy"
 
 
+def test_what_is_no_archive_is_said_in_a_line(tmp_path: Path, irr: Any) -> None:
+    (tmp_path / "empty").mkdir()
+    for place in ("absent", "empty"):
+        where, bundle = str(tmp_path / place), str(tmp_path / "b.tar.zst")
+        for words in (("report", where), ("verify", where), ("resume", where), ("pack", where, "--out", bundle)):
+            done = irr(*words)
+            assert (done.returncode, done.stdout) == (1, ""), words
+            assert where in done.stderr and "Error" not in done.stderr and len(done.stderr.splitlines()) <= 2, words
+
+
 def test_what_stands_beside_raw_hinders_verify_alone(archive: Path) -> None:
     (archive / "notes.txt").write_text("x")
     assert load(archive).complete and check_sums(archive) == ["notes.txt was added"]

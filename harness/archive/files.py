@@ -112,6 +112,7 @@ def altered(root: Path) -> list[str]:
 
 def check_sums(root: Path) -> list[str]:
     """What differs from SHA256SUMS, and what stands beside raw/ and no archive has."""
+    problems = altered(root)
     strangers = {name.split("/")[0] for name in plain_files(root)} - set(ROOT_ENTRIES)
     left = "was left by a run that was killed at its very end; `irr resume` removes it"
-    return altered(root) + [f"{n} {left if n in (JOURNAL, WORK) else 'was added'}" for n in sorted(strangers)]
+    return problems + [f"{n} {left if n in (JOURNAL, WORK) else 'was added'}" for n in sorted(strangers)]
