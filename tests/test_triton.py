@@ -16,6 +16,7 @@ import pytest
 from harness.build import assemble, triton_aot, triton_facts
 from harness.build.kernels import ARMS, KERNELS, Kernel
 from harness.build.manifest import Emitted, ToolMissing, ToolUnsupported
+from harness.build.toolchain import find_toolkit
 from harness.device.host import HostHung
 from harness.device.interpreter import Job, fuse, run_jobs
 from harness.environment import ROOT
@@ -30,6 +31,7 @@ pytest.importorskip("triton")
 
 WHILE = ("triton/allocate/while", "triton/update/while")
 STATIC = ("triton/allocate/static8", "triton/update/static8")
+PACKED = ("triton/allocate/while", "triton/update/packed")
 
 
 def probe(bound: int, lanes: int = 8) -> Kernel:
@@ -252,6 +254,70 @@ def test_a_table_of_two_slots_ends(small: Scene) -> None:
     assert raw.dropped_points == raw.failed_inserts == reference.samples - kept
 
 
+# --- packed voxels ----------------------------------------------------------------------------------------------------
+
+FOUR_ADDS = "\n".join(
+    f"    tl.atomic_add(four + {k}, {value}, mask=open_, sem='relaxed')"
+    for k, value in enumerate(("tsdf", "weight", "red", "green"))
+)
+
+
+def with_four_adds(folder: Path) -> Path:
+    """A checkout whose vector reduction, which the interpreter cannot run, is what it stands for: four additions."""
+    shutil.copytree(ROOT / "triton", folder / "triton", ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / "triton" / "variants" / "update_packed.py"
+    text, replaced = re.subn(
+        r"(?ms)^    tl\.inline_asm_elementwise\(.*?^    \)$", FOUR_ADDS, path.read_text(encoding="utf-8")
+    )
+    assert replaced == 1
+    path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_packed_voxels_equal_the_oracle(small: Scene, tmp_path: Path) -> None:
+    root = with_four_adds(tmp_path)
+    reference = evaluate(small, SPARSE)
+    for raw in run_jobs([Job(PACKED, small, SPARSE, lanes) for lanes in (None, 65_536)], root=root):
+        assert_exact(raw, reference)
+
+
+def test_packed_voxels_of_a_small_pool_and_at_the_cap(small: Scene, tmp_path: Path) -> None:
+    root = with_four_adds(tmp_path)
+    near = Scene(np.repeat(small.points[:1], 4, axis=0), np.full((4, 3), 7, np.uint8), small.camera)
+    pool, capped, free = run_jobs(
+        [
+            Job(PACKED, small, VolumeConfig(16, table=8192)),
+            *(Job(PACKED, near, VolumeConfig(64, cap=cap), 1) for cap in (3.0, 0.0)),
+        ],
+        root=root,
+    )
+    assert pool.count == 16 and pool.dropped_points > 0
+    assert pool.dropped_points + pool.voxels["weight"].sum(dtype=np.float64) == evaluate(small, SPARSE).samples
+    assert free.voxels["weight"].max() > 3
+    assert np.array_equal(capped.voxels["weight"], np.minimum(free.voxels["weight"], 3))
+    for channel in ("r", "g", "b"):
+        assert np.array_equal(capped.voxels[channel], 7 * capped.voxels["weight"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("volume.tsdf + 4 * voxel", "volume.tsdf + voxel"),
+        ("tl.float32), red, green, open_", "tl.float32), green, red, open_"),
+        ("blue, mask=open_", "red, mask=open_"),
+    ],
+    ids=["not-packed", "colours", "blue"],
+)
+def test_planted_faults_of_packed_voxels_show(small: Scene, tmp_path: Path, old: str, new: str) -> None:
+    root = with_four_adds(tmp_path)
+    path = root / "triton" / "variants" / "update_packed.py"
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(AssertionError):
+        assert_exact(run_jobs([Job(PACKED, small, SPARSE)], root=root)[0], evaluate(small, SPARSE))
+
+
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
@@ -324,6 +390,53 @@ def test_ptx_holds_what_the_algorithm_says(work: Path, name: str, arch: int) -> 
     assert (emitted.volume, emitted.trailing_nulls, emitted.entry) == ("flat", 2, kernel.entry)
     assert (emitted.threads, emitted.points, emitted.shared) == (kernel.threads, kernel.points, 0)
     assert re.search(rf"\.reqntid {kernel.threads}\b", text)
+
+
+@pytest.mark.parametrize("arch", [90, 100, 120])
+def test_a_sample_of_packed_voxels_is_two_predicated_reductions(work: Path, arch: int) -> None:
+    kernel = KERNELS[PACKED[1]]
+    emitted = emitted_once(kernel.name, arch, work)
+    adds = [line.split() for line in emitted.ptx.splitlines() if re.search(r"\.add\.(?:v4\.)?f32\b", line)]
+    # Both under a predicate; the second is Triton's own, whose result nobody reads.
+    assert [(words[0][0], words[1]) for words in adds] == [
+        ("@", "red.global.relaxed.gpu.add.v4.f32"),
+        ("@", "atom.global.gpu.relaxed.add.f32"),
+    ]
+    assert not re.search(r"\bfma\.|\bmad\.\w+\.f32|\.approx|\.ftz|\.shared", emitted.ptx)
+    assert emitted.shared == 0
+    assert triton_aot.ptx_parameter_sizes(emitted.ptx) == triton_aot.flat_sizes(kernel)
+    toolkit = find_toolkit()
+    made = assemble.assemble(
+        emitted.ptx, emitted.entry, arch, False, assemble.Assembler(toolkit.ptxas), toolkit.nvdisasm
+    )
+    reductions = re.findall(r"\bREDG?\.E\.ADD\.(F32x4|F32|64)\b", made.sass)
+    assert sorted(reductions) == ["64", "F32", "F32x4"], "the third counts the drops"
+    assert "ATOMG" not in made.counts and "ATOM" not in made.counts
+
+
+ROWS_OF_FOUR = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows_of_four(volume, points, n, cx, cy, cz, LANES: tl.constexpr):
+    lane = tl.arange(0, LANES)
+    a, b = tl.load(points + lane), tl.load(points + LANES + lane)
+    four = tl.reshape(tl.join(tl.join(a, b), tl.join(b, a)), (LANES, 4))
+    address = volume.tsdf + 4 * tl.load(volume.count + lane)[:, None] + tl.arange(0, 4)[None, :]
+    tl.atomic_add(address, four, sem="relaxed")
+"""
+
+
+def test_triton_has_no_vector_reduction_of_its_own(work: Path, tmp_path: Path) -> None:
+    """Why the kernel of packed voxels has inline assembly. Should this fail, it may do without."""
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "rows.py").write_text(ROWS_OF_FOUR, encoding="utf-8")
+    row = Kernel("triton/allocate/rows", "triton/rows.py", "rows_of_four", threads=32, points=32)
+    emitted = triton_aot.emit(row, 90, False, work, root=tmp_path)
+    assert re.findall(r"(?:atom|red)\.global[\w.]*add[\w.]*", emitted.ptx) == ["atom.global.gpu.relaxed.add.f32"] * 4
+    assert emitted.shared > 0
 
 
 def test_parameters_are_the_field_table(work: Path) -> None:
