@@ -1,6 +1,7 @@
 """Cells of trajectories: warm, cold, dense; data that is not here; checksums; the oracle of several frames."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,20 @@ def test_checksums_are_recorded_once_and_a_changed_file_is_named(tmp_path):
         all_cells(root)["r-warm"]
     trajectories.record_file(folder).unlink()
     assert all_cells(root)["r-warm"].warm == 1
+
+
+def test_a_run_goes_on_with_the_frames_it_began_with_or_not_at_all(tmp_path):
+    folder = write_folder(tmp_path / "data" / "r", 3)
+    cells = [all_cells(tmp_path / "data")[name] for name in ("r-warm", "r-cold")]
+    begun = [*trajectories.frame_evidence(cells), {"name": "other", "value": 1}]
+    trajectories.check_frames(cells, begun)
+    trajectories.check_frames([], begun)
+    Image.fromarray(np.full((12, 12), 900, np.uint16)).save(folder / "frame-000001.depth.png")
+    with pytest.raises(IrrError, match="the frames in r are not those that the run began with"):
+        trajectories.check_frames(cells, begun)
+    shutil.rmtree(folder)
+    with pytest.raises(IrrError, match="not a folder"):
+        trajectories.check_frames(cells, begun)
 
 
 def test_describe_of_no_folder_is_one_line(tmp_path, monkeypatch):

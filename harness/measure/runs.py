@@ -20,6 +20,7 @@ from harness.measure.manager import Manager, Request, empty_run, read_request
 from harness.measure.progress import say
 from harness.workload.cells import Cell, load_cells
 from harness.workload.programs import Program, load_programs
+from harness.workload.trajectories import check_frames
 
 
 def archive_path(out: Path | None, device: str) -> Path:
@@ -62,10 +63,11 @@ def resume(archive: Path) -> Path:
     """Go on with a run that was stopped; whole passes and their devices are kept.
 
     Raises:
-        IrrError: not an archive, a finished one, or one whose devices, driver or kernels are no longer here.
+        IrrError: not an archive, a finished one, or one whose devices, driver, kernels or frames are no longer here.
     """
     writer = ArchiveWriter.resume(archive)
     request = read_request(archive)
+    check_frames(request.trajectories.values(), request.evidence)
     if request.station != "gpu":
         return _run(Manager(writer, request, every_cell(request), say), archive)
     found = same_devices(archive, request)

@@ -325,6 +325,21 @@ def frame_evidence(cells: Iterable[Cell]) -> list[dict[str, str]]:
     return rows
 
 
+def check_frames(cells: Iterable[Cell], evidence: Iterable[Mapping[str, Any]]) -> None:
+    """Hold the frames of cells against what a run found of them when it began (`frame_evidence`).
+
+    Raises:
+        IrrError: a folder is not here, or holds other frames now.
+    """
+    begun = {str(row["name"]): row["value"] for row in evidence}
+    for row in frame_evidence(cells):
+        if begun.get(row["name"], row["value"]) != row["value"]:
+            folder = row["name"].removeprefix("frames.").removesuffix(".sha256")
+            raise IrrError(
+                f"the frames in {folder} are not those that the run began with", "put them back, or begin anew"
+            )
+
+
 # ---------------------------------------------------------------------------------------------------------- task `data`
 
 
