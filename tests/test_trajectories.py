@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import types
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from harness.device.host import HostVolume
 from harness.errors import IrrError, UsageError
 from harness.gates.exact import exact_gates
 from harness.gates.loss import loss_gate
+from harness.measure import runs
 from harness.workload import trajectories
 from harness.workload.cells import make_frames, make_scene, select_cells
 from harness.workload.frames import folder_scene
@@ -132,6 +134,19 @@ def test_a_run_goes_on_with_the_frames_it_began_with_or_not_at_all(tmp_path):
     shutil.rmtree(folder)
     with pytest.raises(IrrError, match="not a folder"):
         trajectories.check_frames(cells, begun)
+
+
+def test_resume_asks_for_the_same_frames(tmp_path, monkeypatch):
+    write_folder(tmp_path / "r", 2)
+    begun = types.SimpleNamespace(
+        trajectories={"r-cold": all_cells(tmp_path)["r-cold"]},
+        evidence=[{"name": "frames.r.sha256", "value": "0" * 64}],
+        station="host",
+    )
+    monkeypatch.setattr(runs.ArchiveWriter, "resume", lambda path: None)
+    monkeypatch.setattr(runs, "read_request", lambda path: begun)
+    with pytest.raises(IrrError, match="the frames in r are not those"):
+        runs.resume(tmp_path)
 
 
 def test_describe_of_no_folder_is_one_line(tmp_path, monkeypatch):
