@@ -80,7 +80,7 @@ def read_sums(root: Path) -> dict[str, str]:
         IrrError: missing, or not in its one form (LF, two spaces, relative paths under raw/, sorted).
     """
     if not (root / SUMS).is_file():
-        raise IrrError(f"{root} is incomplete: it has no {SUMS}", "finish it with `irr resume`")
+        raise IrrError(f"the run is incomplete: it has no {SUMS} yet, `irr resume` goes on with it")
     text = read_bytes(root, SUMS, MAX_SUMS).decode("utf-8", "replace")
     if not text.endswith("\n") or "\r" in text:
         raise IrrError(f"{root}: {SUMS} has lines that do not end with LF", "take the archive again, byte for byte")
