@@ -100,6 +100,13 @@ def test_things_left_out_for_one_reason_stand_together(tmp_path: Path) -> None:
     assert found == [("not timed: needs-toolchain", "k on a, b; l", "no nightly")]
 
 
+def test_the_page_says_which_library_was_not_measured(tmp_path: Path) -> None:
+    write_archive(tmp_path / "a", samples=sample_rows({("cuda/allocate/plain", "base"): 24.0}))
+    assert [(what, "cuCollections" in why) for what, _, why in left_out(View(load(tmp_path / "a")))] == [
+        ("not measured", True)
+    ]
+
+
 def test_a_table_that_no_figure_names_still_has_its_place(made: Path) -> None:
     names = set(re.findall(r'href="tables/(\w+)\.csv"', made.read_text(encoding="utf-8")))
     assert names == {path.stem for path in (made.parent / "tables").glob("*.csv")} - {"claims"}

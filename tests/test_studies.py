@@ -16,7 +16,7 @@ from harness.errors import UsageError
 from harness.measure import studies, tools
 from harness.measure.gating import subjects
 from harness.measure.manager import Manager, empty_run
-from harness.measure.plan import TWIN
+from harness.measure.plan import TWIN, matrix_kernels
 from harness.measure.runs import every_cell
 from harness.measure.studies import CAUSES, STUDIES
 from harness.workload.cells import STUDY_CELLS_FILE, load_cells
@@ -149,3 +149,12 @@ def test_kernels_are_counted_where_they_are_timed(tmp_path: Path, monkeypatch: p
     assert "rust-oxide/allocate/nofence" in said["base"] and "rust-oxide/allocate/nofence" not in said["lf-918"]
     assert {"cuda/allocate/walls", "triton/allocate/while", "cuda/allocate/otherhash"} <= set(said["lf-918"])
     assert not any("while-w" in name for names in (said["base"], said["lf-918"]) for name in names)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_kernel_of_a_study_is_published_without_a_sanitizer(name: str) -> None:
+    rows = STUDIES[name].rows()
+    elsewhere = {kernel.name for kernel in matrix_kernels(KERNELS.values())}
+    for study in STUDIES.values():
+        elsewhere |= set(study.judged([row.name for row in study.rows()]))
+    assert {row.name for row in rows} <= elsewhere

@@ -218,6 +218,7 @@ STUDIES: dict[str, Study] = {
                 (
                     "cuda/allocate/*ray*", "cuda/allocate/walls*", "cuda/allocate/warp", "cuda/allocate/nowait",
                     "cuda/update/*ray*", "cuda/update/*run*", "cuda/update/packed",
+                    "triton/update/packed",
                     "cuda/integrate/*", "cuda/floor/null", "cuda/floor/geometry", "cuda/floor/atomics",
                     "rust-nvptx/allocate/*", "rust-nvptx/update/plain", "triton/allocate/while-nowait",
                     "triton/update/while",
@@ -228,7 +229,7 @@ STUDIES: dict[str, Study] = {
                 "Does the layout of the voxels cost more than the language?",
                 "layout",
                 ("O4",),
-                ("cuda/update/packed", "rust-*/update/plain", "triton/update/while"),
+                ("*/update/packed", "rust-*/update/plain", "triton/update/while"),
                 (*SPHERES, "r-2.0"),
             ),
             Question(

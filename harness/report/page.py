@@ -142,6 +142,15 @@ def floors_table(view: View) -> Table:
     return Table("floors", "Same statistic: the A/A floor", columns, tuple(rows), note)
 
 
+HASH_SET = (
+    "not measured",
+    "a GPU hash-set library beside these tables, as context",
+    "cuCollections is headers without a package that the lock could pin (no CUDA wheel of the index carries them), "
+    "and the nearest that is one, Open3D's, is built for CUDA 12.6 and takes keys that are already made",
+)
+"""Said where allocate was timed: what a CUDA user might have picked instead."""
+
+
 def left_out(view: View) -> list[tuple[str, str, str]]:
     """(what happened, to what, why) of everything refused, reduced, skipped, flagged or not available; things that
     share a reason stand together."""
@@ -159,6 +168,7 @@ def left_out(view: View) -> list[tuple[str, str, str]]:
     for item in run.nulls:
         nulls.setdefault(item.why, []).append(item.field)
     found += [("not available", ", ".join(fields), why) for why, fields in nulls.items()]
+    found += [HASH_SET] if run.gpu and view.table.kernels("allocate") else []
     merged: dict[tuple[str, str], list[str]] = {}
     for what, thing, why in found:
         merged.setdefault((what, why), []).append(thing)
