@@ -203,7 +203,9 @@ class Manager:
             IrrError: a worker cannot work. The archive stays, resumable.
         """
         with self._alone():
-            return self._run()
+            path = self._run()
+        shutil.rmtree(self.work, ignore_errors=True)
+        return path
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -228,7 +230,7 @@ class Manager:
         for record in done:
             self.banned |= {(entry["cell"], entry["kernel"]) for entry in record["lost"]}
         finished = {(record["pass"], record["device_uuid"]) for record in done if record["what"] == PASS}
-        there = {record["what"] for record in self.writer.journal.read()}
+        there = {record["what"] for record in self._journal()}
         phases = [
             what
             for what, wanted in (
@@ -248,9 +250,7 @@ class Manager:
                 self._passes(todo, phases)
             finally:
                 shutil.rmtree(self.references, ignore_errors=True)
-        path = self._write(complete=True)
-        shutil.rmtree(self.work, ignore_errors=True)
-        return path
+        return self._write(complete=True)
 
     def _passes(self, todo: Mapping[str, list[int]], phases: Sequence[str]) -> None:
         request = self.request
@@ -509,16 +509,21 @@ class Manager:
 
     # -------------------------------------------------------------------------------------------------------- archive
 
+    def _journal(self) -> list[dict[str, Any]]:
+        """Every record. Reading cuts a torn last line off, which must not be one that a thread is just writing."""
+        with self.lock:
+            return self.writer.journal.read()
+
     def journal_records(self) -> list[dict[str, Any]]:
         """Whole passes and the controls, by pass and device."""
-        records = [record for record in self.writer.journal.read() if record["what"] in (PASS, CONTROLS)]
+        records = [record for record in self._journal() if record["what"] in (PASS, CONTROLS)]
         return sorted(records, key=lambda record: (record["pass"], self.request.devices.index(record["device_uuid"])))
 
     def _write(self, complete: bool) -> Path:
         """Write raw/ from the journal's whole passes; close it when complete."""
         request, writer = self.request, self.writer
         records = self.journal_records()
-        watched = [record for record in writer.journal.read() if record["what"] in (SANITIZER, COUNTERS)]
+        watched = [record for record in self._journal() if record["what"] in (SANITIZER, COUNTERS)]
         samples = [row for record in records for row in _rows(record, "samples")]
         lost_rows = [_lost_row(record, entry) for record in records for entry in record["lost"] if entry.get("stage")]
         gates = [row for record in records for cell in record["cells"] for row in cell["gates"]]
