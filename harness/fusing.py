@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -130,7 +131,7 @@ def load_input(
         frames: how many of a folder's frames, None for all. depth_scale: units a metre of 16-bit depth.
         stride: every how many-th pixel, both ways. depth_max: farthest depth, metres.
     """
-    if not path.is_dir():
+    if not os.path.isdir(path):  # unlike Path's, os.path's questions are answered without rights too
         scene = read_points(path)
         if (frames, depth_scale, stride, depth_max) != (None, DEPTH_SCALE, 1, DEPTH_MAX):
             say(f"{path} holds points: --frames, --depth-scale, --stride and --depth-max are for folders of frames")
@@ -311,9 +312,9 @@ def check_output(out: Path, given: Path | None = None) -> None:
     Args:
         given: the input, which a result must not replace.
     """
-    if given is not None and out.exists() and given.exists() and out.samefile(given):
+    if given is not None and os.path.exists(out) and os.path.exists(given) and os.path.samefile(out, given):
         raise UsageError(f"{out} is the input; it would be replaced", "name another file with --out")
-    if not out.parent.is_dir():
+    if not os.path.isdir(out.parent):
         raise IrrError(f"{out} cannot be written: there is no folder {out.parent}")
     check_target(out)
 

@@ -1,7 +1,11 @@
 """Cells of trajectories: warm, cold, dense; data that is not here; checksums; the oracle of several frames."""
 
 import dataclasses
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
 import types
 from pathlib import Path
 
@@ -10,6 +14,7 @@ import pytest
 from PIL import Image
 
 from harness.device.host import HostVolume
+from harness.environment import ROOT
 from harness.errors import IrrError, UsageError
 from harness.gates.exact import exact_gates
 from harness.gates.loss import loss_gate
@@ -157,6 +162,49 @@ def test_describe_of_no_folder_is_one_line(tmp_path, monkeypatch):
     for name, words in (("gone", "does not exist"), ("file", "is not a folder")):
         monkeypatch.setenv("IRR_DATA", str(tmp_path / name))
         assert f"({'which ' + words})" in describe() and "needs-data" in describe()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give its rights up")
+def test_without_rights_everything_is_one_line(tmp_path):
+    """A user without rights to input, output or data folder; in a process of its own, since rights do not come back."""
+    with tempfile.TemporaryDirectory() as name:  # pytest's own lies in a folder that nobody else may look into
+        Path(name).chmod(0o755)
+        lines = said_without_rights(Path(name))
+    assert len([line for line in lines if line.startswith("one line:")]) == 4
+    assert "may not look into) | True" in lines[4] and "does not exist) | True" in lines[5]
+
+
+def said_without_rights(above: Path) -> list[str]:
+    """Lines of a process that may look into `above`, and not into the folder of frames in it."""
+    folder = write_folder(above / "shut" / "r", 2)
+    (above / "shut").chmod(0o700)
+    code = f"""
+import os, sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT)!r})
+from harness.errors import IrrError
+from harness.fusing import fuse_file, mesh_file
+from harness.workload.trajectories import all_cells, describe
+os.setgid(65534), os.setuid(65534)
+shut, folder = Path({str(above / "shut")!r}), Path({str(folder)!r})
+calls = [
+    lambda: fuse_file(folder, "cpu", out=shut / "v.npz"),
+    lambda: fuse_file(shut / "points.npz", "cpu", out=Path("/dev/shm/irr-test-v.npz")),
+    lambda: mesh_file(shut / "v.npz", out=Path("/dev/shm/irr-test-m.ply")),
+    lambda: describe(folder),
+]
+for call in calls:
+    try:
+        call()
+    except IrrError as error:
+        print("one line:", error.what)
+for root in (shut, folder):
+    os.environ["IRR_DATA"] = str(root)
+    print(describe().splitlines()[0], "|", "room-cold" in list(all_cells()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()
 
 
 def test_a_folder_among_the_files_is_said_and_stops_no_other(tmp_path):

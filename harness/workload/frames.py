@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -330,11 +331,11 @@ def open_folder(folder: Path, *, depth_scale: float = DEPTH_SCALE) -> Trajectory
     Raises:
         IrrError: no such folder, no known layout in it, no usable frame, or counts that do not agree.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # unlike Path's, os.path's questions are answered without rights too
         raise IrrError(f"{folder} is not a folder", "name the folder that holds the frames")
     if any(folder.glob("*.depth.png")):
         found = _seven_scenes(folder, depth_scale)
-    elif (folder / "pose_lcam_front.txt").exists() or (folder / "depth_lcam_front").is_dir():
+    elif os.path.exists(folder / "pose_lcam_front.txt") or os.path.isdir(folder / "depth_lcam_front"):
         found = _tartanair(folder)
     else:
         raise IrrError(
@@ -352,7 +353,7 @@ def _seven_scenes(folder: Path, scale: float) -> Trajectory:
         raise IrrError(f"a depth scale must be positive units a metre, not {scale}")
     path = folder / "camera-intrinsics.txt"
     intrinsics = Intrinsics(*SEVEN_SCENES_INTRINSICS)
-    if path.exists():
+    if os.path.exists(path):
         matrix = _numbers(path)
         if matrix.shape != (3, 3):
             raise IrrError(f"{path} is {matrix.shape}, intrinsics are 3 x 3")
@@ -368,7 +369,7 @@ def _seven_scenes(folder: Path, scale: float) -> Trajectory:
     first: tuple[int, int] | None = None
     for name in names:
         depth, pose = folder / f"{name}.depth.png", folder / f"{name}.pose.txt"
-        missing = [p.name for p in (depth, pose) if not p.exists()]
+        missing = [p.name for p in (depth, pose) if not os.path.exists(p)]
         if missing:
             skipped.append((name, f"{' and '.join(missing)} missing"))
             continue
@@ -383,10 +384,10 @@ def _seven_scenes(folder: Path, scale: float) -> Trajectory:
             skipped.append((name, fault))
             continue
         first = first or size
-        colors = next((p for p in (folder / f"{name}.color.{e}" for e in ("png", "jpg")) if p.exists()), None)
+        colors = next((p for p in (folder / f"{name}.color.{e}" for e in ("png", "jpg")) if os.path.exists(p)), None)
         frames.append(_reader(name, lambda d=depth: _read_16_bit(d, scale), colors, matrix))
         kept.append(name)
-        files.append(tuple(f for f in (depth, pose, colors, path if path.exists() else None) if f is not None))
+        files.append(tuple(f for f in (depth, pose, colors, path if os.path.exists(path) else None) if f is not None))
     return Trajectory(folder.name, "7-Scenes", intrinsics, tuple(frames), tuple(skipped), tuple(files), tuple(kept))
 
 
@@ -419,7 +420,7 @@ def _tartanair(folder: Path) -> Trajectory:
             continue
         first = first or size
         image = folder / "image_lcam_front" / depth.name.replace("_depth", "")
-        colors = image if image.exists() else None
+        colors = image if os.path.exists(image) else None
         frames.append(_reader(name, lambda d=depth: _read_float(d), colors, quaternion_pose(line)))
         kept.append(name)
         files.append((depth, *([image] if colors else []), folder / "pose_lcam_front.txt"))

@@ -35,8 +35,9 @@ def check_target(path: Path) -> None:
         IrrError: no file can be written there, or something else than a file has the name: a device would be replaced.
     """
     try:
-        if path.exists() and not path.is_file():
-            raise IrrError(f"{path} is a folder, not a file to write" if path.is_dir() else f"{path} is not a file")
+        if os.path.exists(path) and not os.path.isfile(path):  # Path's own questions fail without rights
+            what = "is a folder, not a file to write" if os.path.isdir(path) else "is not a file"
+            raise IrrError(f"{path} {what}")
         _part(path).open("wb").close()
         _part(path).unlink()
     except OSError as error:
@@ -66,6 +67,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 def unreadable(error: BaseException) -> str:
     """NumPy's words about a file, without its advice to unpickle what nobody trusts."""
     words = str(error).splitlines()
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return "it holds Python objects, or NumPy did not make it" if not words or "pickle" in words[0] else words[0]
 
 

@@ -99,7 +99,24 @@ def data_folder(folder: Path | None = None) -> Path:
 
 def has_frames(folder: Path) -> bool:
     """Whether a folder holds frames of a known layout."""
-    return any(folder.glob("*.depth.png")) or (folder / "depth_lcam_front").is_dir()
+    if not os.path.isdir(folder):
+        return False
+    return any(folder.glob("*.depth.png")) or os.path.isdir(folder / "depth_lcam_front")
+
+
+def _folders(root: Path) -> list[Path]:
+    """Folders right below `root`, none where it is no folder or may not be looked into."""
+    try:
+        return sorted(path for path in root.iterdir() if os.path.isdir(path))
+    except OSError:
+        return []
+
+
+def _state_of_root(root: Path) -> str:
+    """What stands against finding frames there, blank for nothing."""
+    if not os.path.isdir(root):
+        return " (which is not a folder)" if os.path.exists(root) else " (which does not exist)"
+    return "" if os.access(root, os.R_OK | os.X_OK) else f" (which uid {os.getuid()} may not look into)"
 
 
 def find(row: Row, root: Path) -> Path | None:
@@ -107,23 +124,19 @@ def find(row: Row, root: Path) -> Path | None:
     if row.source == "folder":
         return Path(row.place)
     environment, _, trajectory = row.place.partition("/")
-    if not root.is_dir():
-        return None
-    for top in sorted(path for path in root.iterdir() if path.name.lower() == environment.lower()):
+    for top in (path for path in _folders(root) if path.name.lower() == environment.lower()):
         for group in GROUPS:
             found = top / group / trajectory
-            if found.is_dir() and has_frames(found):
+            if os.path.isdir(found) and has_frames(found):
                 return found
     return None
 
 
 def other_folders(root: Path) -> list[Row]:
     """Folders of frames at or right below `root` that no row of the table names."""
-    if not root.is_dir():
-        return []
     known = {find(row, root) for row in rows() if row.place}
     found = []
-    for folder in [root, *sorted(path for path in root.iterdir() if path.is_dir())]:
+    for folder in [root, *_folders(root)]:
         if folder in known or not has_frames(folder):
             continue
         name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "frames"
@@ -365,12 +378,11 @@ def describe(folder: Path | None = None) -> str:
     Raises:
         IrrError: `folder` is not a folder.
     """
-    if folder is not None and not folder.is_dir():
+    if folder is not None and not os.path.isdir(folder):
         raise IrrError(f"{folder} is not a folder", "name the folder that holds the frames")
     root = data_folder(folder)
     lines = [
-        f"frames are looked for below {root}"
-        + ("" if root.is_dir() else " (which is not a folder)" if root.exists() else " (which does not exist)"),
+        f"frames are looked for below {root}{_state_of_root(root)}",
         f"  another folder: irr data FOLDER shows it, {FOLDER_VARIABLE}=FOLDER makes every task use it",
     ]
     lines += [f"  {text}" for text in ORIGINS.values()]
