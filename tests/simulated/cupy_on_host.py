@@ -3,15 +3,19 @@
 Memory is real (addresses are this process's), work is done when it is enqueued, a captured graph is the list of what
 was enqueued and is done again at each launch, and a kernel is run by the host library of the same sources. So resets,
 captured state, parameter blocks, read-back and the harness above are exercised for what they compute; times, clocks,
-concurrency and the driver itself are not. tests/gpu runs the same calls on a GPU.
+concurrency and the driver itself are not. What was enqueued on which stream, in which order and of what size can be
+recorded (`recorded`), since no result shows it here. tests/gpu runs the same calls on a GPU.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import time
 import types
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,12 +32,49 @@ OCCUPIED: dict[int, tuple[int, int]] = {}
 """Stream -> (multiprocessors that harness/device/occupy.py's kernel holds there, address of its flag)."""
 
 
-def _do(work: Any) -> None:
+@dataclass(frozen=True)
+class Step:
+    """One thing that a stream was given to do.
+
+    Attributes:
+        what: `launch`, `memset`, `copy`, `record` or `wait`. stream: its pointer.
+        of: the kernel's entry, the address that is written, or the event. size: bytes written.
+        points: where a launch's kernel reads its points, 0 where it reads none.
+    """
+
+    what: str
+    stream: int
+    of: Any = None
+    size: int = 0
+    points: int = 0
+
+
+_steps: list[Step] | None = None
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[list[Step]]:
+    """What is done inside the block, graphs that are launched there included, in order."""
+    global _steps
+    _steps = []
+    try:
+        yield _steps
+    finally:
+        _steps = None
+
+
+def _do(work: Any, step: Step) -> None:
     """Enqueue: into the graph that is being captured, else at once."""
-    if _capturing is None:
+
+    def both() -> None:
+        if _steps is not None:
+            _steps.append(step)
         work()
+
+    if _capturing is None:
+        both()
     else:
-        _capturing.append(work)
+        _capturing.append(both)
 
 
 class MemoryPointer:
@@ -146,7 +187,7 @@ class Stream:
             assert ctypes.c_uint32.from_address(OCCUPIED.pop(self.ptr)[1]).value, "the flag was not raised: no end"
 
     def wait_event(self, event: Event) -> None:
-        pass
+        _do(lambda: None, Step("wait", self.ptr, event))
 
     @property
     def done(self) -> bool:
@@ -163,7 +204,7 @@ class Event:
         def work() -> None:
             self.at = time.perf_counter()
 
-        _do(work)
+        _do(work, Step("record", stream.ptr if stream is not None else 0, self))
 
     def synchronize(self) -> None:
         pass
@@ -185,11 +226,11 @@ class Runtime:
 
     @staticmethod
     def memsetAsync(pointer: int, value: int, size: int, stream: int) -> None:
-        _do(lambda: ctypes.memset(pointer, value, size))
+        _do(lambda: ctypes.memset(pointer, value, size), Step("memset", stream, pointer, size))
 
     @staticmethod
     def memcpyAsync(target: int, source: int, size: int, kind: int, stream: int) -> None:
-        _do(lambda: ctypes.memmove(target, source, size))
+        _do(lambda: ctypes.memmove(target, source, size), Step("copy", stream, target, size))
 
     @staticmethod
     def memGetInfo() -> tuple[int, int]:
@@ -300,7 +341,7 @@ class Driver:
         entry = self.entries[function]
         if entry == "irr_stamp":
             out = block.values[0].value
-            _do(lambda: self._stamp(out))
+            _do(lambda: self._stamp(out), Step("launch", stream, entry))
             return
         if entry == "irr_occupy":
             flag, seen, limit = (value.value for value in block.values)
@@ -308,7 +349,9 @@ class Driver:
             (ctypes.c_uint32 * grid).from_address(seen)[:] = [1] * grid
             OCCUPIED[stream] = (grid, flag)
             return
-        _do(lambda: self._run(function, entry, block))
+        places = {parameter.name: parameter.offset for parameter in block.parameters}
+        points = int(block.bytes[places["points"] :][:8].view("<u8")[0]) if "points" in places else 0
+        _do(lambda: self._run(function, entry, block), Step("launch", stream, entry, points=points))
 
     @staticmethod
     def _stamp(out: int) -> None:

@@ -39,6 +39,59 @@ def kernels(folder: Path) -> dict[str, gpu.LoadedKernel]:
     return loaded
 
 
+def update_alone(rig: gpu.GpuCell, update: gpu.LoadedKernel) -> None:
+    """Which stream gets what in each regime, that only the launches lie between the events, and whose time `us` is."""
+    main, times = rig.gpu.stream.ptr, sys.modules["cupy"].cuda
+    real, times.get_elapsed_time = times.get_elapsed_time, lambda begin, end: 0.75  # milliseconds
+    try:
+        for launch, l2, graph in (
+            ("serial", "asreset", True),
+            ("serial", "flushed", True),
+            ("concurrent", "asreset", True),
+            ("concurrent", "flushed", True),
+            ("serial", "asreset", False),
+        ):
+            batch = rig.batch(update, launch, "fresh", l2, graph)
+            with cupy_on_host.recorded() as steps:
+                reading = measure(batch)
+            # Three launches between the events: a launch is a third of what they enclose, in microseconds.
+            assert batch.launches == 3 and reading.us == 250.0, reading.us
+
+            stamps = [i for i, s in enumerate(steps) if s.of == "irr_stamp"]
+            begin, *inside, end = steps[stamps[0] + 1 : stamps[1]]
+            assert (begin.what, begin.stream, end.what, end.stream) == ("record", main, "record", main)
+            launches = [s for s in inside if s.what == "launch"]
+            assert [s.of for s in launches] == [update.manifest.entry] * 3
+            assert {s.what for s in inside} <= {"launch", "record", "wait"}, "a reset or a flush is timed"
+            assert not [s for s in steps[: stamps[0]] + steps[stamps[1] + 1 :] if s.what == "launch"]
+
+            if launch == "serial":
+                assert inside == launches and {s.stream for s in launches} == {main}
+            else:
+                assert len({s.stream for s in launches} | {main}) == 4, "a stream a volume, none of them the batch's"
+                fork = inside[0]
+                assert (fork.what, fork.stream) == ("record", main)
+                for each in launches:
+                    waits, work, done = [s for s in inside if s.stream == each.stream]
+                    assert waits.what == "wait" and waits.of is fork.of and work is each and done.what == "record"
+                    assert [s.stream for s in inside if s.what == "wait" and s.of is done.of] == [main]
+
+            # Flushed: after the reset's last write, one of twice the L2 on the same stream into memory of its own; and
+            # every launch has points of its own. As reset: neither.
+            with cupy_on_host.recorded() as reset:
+                batch.reset()
+            *writes, last = steps[: stamps[0]]
+            assert {s.stream for s in [*writes, last]} == {main}
+            if l2 == "flushed":
+                assert writes == reset and last.of not in {s.of for s in reset}
+                assert last.what == "memset" and last.size >= 2 * rig.gpu.l2_bytes > 0
+            else:
+                assert [*writes, last] == reset
+            assert len({s.points for s in launches}) == (3 if l2 == "flushed" else 1)
+    finally:
+        times.get_elapsed_time = real
+
+
 def every_volume_is_exact(rig: gpu.GpuCell, reference: object) -> None:
     for volume in rig.volumes:
         fused = volume.fused("cuda")
@@ -65,6 +118,8 @@ def main(folder: Path) -> None:
             reading.counters is not None and reading.counters.blocks == needed and not reading.counters.dropped_points
         )
         assert reading.mhz is not None and abs(reading.mhz - 2000) < 1 and reading.us > 0
+
+    update_alone(rig, loaded["cuda/update/plain"])
 
     # Allocate: fresh begins empty, filled begins full, whatever ran before; both end with the whole set.
     for table in ("fresh", "filled"):
