@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +74,46 @@ def test_from_a_build_folder_to_a_verified_archive(tmp_path: Path) -> None:
     gates = Counter((gate["when"], gate["ok"]) for gate in json.loads((archive / "raw" / "gates.json").read_text()))
     assert gates["before", True] >= 8 and gates["after", True] >= 8 and not gates["before", False]
     assert (archive / "raw" / "builds" / "sm_90" / "cuda--update--plain.json").is_file()
+
+
+@pytest.mark.timeout(280)
+def test_the_whole_job_on_two_gpus_killed_twice(tmp_path: Path) -> None:
+    """Sanitizer, three passes at once on two devices with gates before and after, killed at two points and resumed."""
+    root, build = tmp_path / "archive", tmp_path / "build"
+    command = [sys.executable, str(SIMULATED / "two_gpus.py"), str(root), str(build), "pts-20k"]
+
+    def passes() -> list[dict[str, Any]]:
+        journal = root / "journal.jsonl"
+        whole = journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
+        return [record for record in map(json.loads, whole) if record["what"] == "pass"]
+
+    kept: list[dict[str, Any]] = []
+    for wanted in (1, 4):
+        with (tmp_path / "words").open("w") as words:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
+            end = time.monotonic() + 120
+            while len(passes()) < wanted and process.poll() is None and time.monotonic() < end:
+                time.sleep(0.05)
+            process.kill()
+            assert process.wait() == -9, (tmp_path / "words").read_text()
+        assert passes()[: len(kept)] == kept, "a whole pass was lost"
+        kept = passes()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found, problems = check_raw(root)
+    assert problems == [] and found is not None
+    devices = sorted({entry.device_uuid for entry in found.run.passes})
+    assert len(devices) == 2 and found.run.at_once
+    assert {(e.number, e.device_uuid) for e in found.run.passes} == {(n, u) for n in range(3) for u in devices}
+    assert set(found.samples["status"]) == {"ok"} and len(found.samples) == 2 * 3 * 2 * len(found.run.plan)
+    for uuid in devices:
+        here = found.samples[found.samples["device_uuid"] == uuid]
+        assert len(here) == len(found.samples) // 2
+        assert {(g.pass_number, g.when) for g in found.gates if g.device_uuid == uuid and g.tier == "exact"} == {
+            (number, when) for number in range(3) for when in ("before", "after")
+        }
+    assert all(gate.ok for gate in found.gates) and {g.tier for g in found.gates} >= {"sanitizer", "exact", "table"}
+    assert sorted(path.name for path in root.iterdir()) == ["SHA256SUMS", "raw"]
 
 
 # --- what is built ----------------------------------------------------------------------------------------------------

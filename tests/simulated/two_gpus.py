@@ -1,7 +1,7 @@
 """The whole job on two GPUs over simulated CuPy: sanitizer, passes at once, controls, counters, in a new archive or, if
 one is there already, going on with it. Its tools are stand-ins that launch what the real ones would.
 
-python tests/simulated/two_gpus.py ARCHIVE BUILD
+python tests/simulated/two_gpus.py ARCHIVE BUILD [CELLS]     controls need base, and minutes
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ sys.exit(code)
 """
 
 
-def main(archive: Path, build: Path) -> int:
+def main(archive: Path, build: Path, cells: str = "base,pts-20k") -> int:
     signal.signal(signal.SIGTERM, cli._stop)
     tools = build / "tools"
     if not build.exists():
@@ -57,9 +57,9 @@ def main(archive: Path, build: Path) -> int:
             runs.resume(archive)
             return 0
         cards = [{"uuid": uuid, "name": "Simulated", "arch": 90} for uuid in UUIDS]
-        asked = requests.Asked(command=["irr", "reproduce"], cells="base,pts-20k", allow_missing=True)
+        asked = requests.Asked(command=["irr", "reproduce"], cells=cells, allow_missing=True)
         request = requests.matrix_request(Found(UUIDS, cards, [], "13.0"), asked, build=build)
-        request.station, request.rounds, request.batch = f"{HERE / 'stations.py'}:SimulatedGpu", 4, 2
+        request.station, request.rounds, request.batch = f"{HERE / 'stations.py'}:SimulatedGpu", 2, 2
         runs.start(request, archive)
     except IrrError as error:
         print(f"irr: {error}", file=sys.stderr)
@@ -68,4 +68,4 @@ def main(archive: Path, build: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]))
