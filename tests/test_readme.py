@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.archive.read import load
+from harness.archive.schema import Gate
 from harness.claims.evaluate import REGISTRY
 from harness.environment import ROOT
 from harness.errors import IrrError
@@ -58,8 +59,29 @@ def test_the_block_turns_with_the_samples(tmp_path: Path) -> None:
         times = {key: us * (factor if key[0].startswith("triton") else 1) for key, us in TABLE1.items()}
         return answer_block([load(write_archive(tmp_path / str(factor) / "run", samples=sample_rows(times)))])
 
-    said = "11.3 to 24.6 times CUDA C++'s time in allocate"
+    said = "allocate takes 11.3 to 24.6 times CUDA C++'s time"
     assert said in block(1.0) and said not in block(0.5)
+
+
+def test_red_gates_are_told_with_their_first_message(tmp_path: Path) -> None:
+    def gate(kernel: str, ok: bool) -> Gate:
+        message = "" if ok else "memcheck found something"
+        return Gate(gate="memcheck", tier="sanitizer", subject=f"{kernel} on base", ok=ok, compared=1, message=message)
+
+    gates = [gate("cuda/allocate/plain", True), gate("cuda/update/plain", False)]
+    root = write_archive(tmp_path / "a", samples=sample_rows(TABLE1), gates=gates)
+    found = answer_block([load(root)])
+    assert "1 of 2 checks of correctness are green" in found
+    assert "memcheck is red 1 of 2 times, the first: cuda/update/plain on base: memcheck found something" in found
+
+
+def test_figures_that_are_there_are_shown(tmp_path: Path) -> None:
+    root = write_archive(tmp_path / "a", samples=sample_rows(TABLE1))
+    assert "![" not in answer_block([load(root)])
+    figure = root / "derived" / "figures" / "ratio-allocate.svg"
+    figure.parent.mkdir(parents=True, exist_ok=True)
+    figure.write_text("<svg/>", encoding="utf-8")
+    assert f"](results/{root.name}/derived/figures/ratio-allocate.svg)" in answer_block([load(root)])
 
 
 def test_hostile_names_are_text(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.archive.schema import Gate
 from harness.claims import figures as seeds
 from harness.claims import statistics
 from harness.claims.blog import images as fma_images
@@ -14,7 +15,7 @@ from harness.claims.paper import PAPER_AXES, losses_of
 from harness.claims.registry import Compared, Open, View
 from harness.claims.statistics import CONCURRENT, Regime
 from harness.report.figures import BASES, STATIC, TRITON_WHILE, count, n, since, span_words
-from harness.report.tables import label, rust_kernel
+from harness.report.tables import deviations, rust_kernel
 
 Sentence = tuple[str, str]
 """(what it is about, what was found)."""
@@ -38,17 +39,17 @@ def _told_apart(found: Sequence[Compared]) -> str:
 
 
 def _stage_words(view: View, stage: str, kernel: str, paper: str) -> str | None:
-    """`0.82 to 0.88 times CUDA C++'s time in allocate, median 0.85 (the paper: 1.02 to 3.33; 3 cells: ...)`."""
+    """`allocate takes 0.82 to 0.88 times CUDA C++'s time, median 0.85 (the paper: 1.02 to 3.33; 3 of its cells, ...)`."""
     found = _ratios(view, kernel, BASES[stage])
     if not found:
         return None
     ratios = [c.us.median for c in found]
-    text = f"{span_words(ratios)} times CUDA C++'s time in {stage}, median {n(statistics.median(ratios))}"
+    text = f"{stage} takes {span_words(ratios)} times CUDA C++'s time, median {n(statistics.median(ratios))}"
     more = []
     if paper:
         low, high = seeds.stage_range(stage, paper)
         more.append(f"the paper: {n(low)} to {n(high)}")
-    more.append(f"{count(len(found), 'cell')}, {_told_apart(found)}")
+    more.append(f"{count(len(found), 'cell')} of the paper's, {_told_apart(found)}")
     return f"{text} ({'; '.join(more)})"
 
 
@@ -72,8 +73,10 @@ def language_sentences(view: View) -> list[Sentence]:
         words = {stage: _stage_words(view, stage, kernel, paper) for stage, kernel in there.items()}
         parts = [text for text in words.values() if text is not None]
         if parts:
-            names = " and ".join(label(view, there[stage]) for stage, text in words.items() if text is not None)
-            found.append((head, f"{names}: {'; '.join(parts)}."))
+            names = [there[stage] for stage, text in words.items() if text is not None]
+            odd = dict.fromkeys(word for name in names for word in deviations(view, name))
+            built = f" ({', '.join(odd)})" if odd else ""
+            found.append((head, f"{'; '.join(parts)}. Kernels {' and '.join(names)}{built}."))
     return found
 
 
@@ -89,10 +92,11 @@ def regime_sentence(view: View) -> Sentence | None:
     derived = [c.reference.median for c in pairs if c.reference is not None]
     both = [view.compare(rust, BASES["allocate"], c.cell, CONCURRENT) for c in pairs]
     branches = [c.us.median for c in both if c is not None]
-    text = f"Rust's allocate over CUDA C++'s, both on one stream, is {span_words(serial)}"
+    text = f"Over {count(len(pairs), 'cell')} Rust's allocate takes {span_words(serial)} times CUDA C++'s time"
+    text += ", both on one stream"
     if branches:
-        text += f"; both on one branch a volume {span_words(branches)}"
-    text += f"; Rust on one stream and CUDA on branches (derived, not the paper's host loop) {span_words(derived)}"
+        text += f"; {span_words(branches)}, both on one branch a volume"
+    text += f"; {span_words(derived)}, Rust on one stream and CUDA on branches (derived, not the paper's host loop)"
     low, high = seeds.stage_range("allocate", "rust")
     return "Launch", f"{text}. The paper: {n(low)} to {n(high)}."
 
@@ -128,6 +132,22 @@ def loss_sentence(view: View) -> Sentence | None:
 
 def _more(percent: float) -> str:
     return f"{abs(percent):.2f} percent {'more' if percent >= 0 else 'less'}"
+
+
+def gate_sentence(view: View) -> Sentence | None:
+    """How many gates are green, and which are not, with the first message of each kind."""
+    judged = [gate for gate in view.archive.gates if gate.skipped is None]
+    if not judged:
+        return None
+    red: dict[str, list[Gate]] = {}
+    for gate in judged:
+        if not gate.ok:
+            red.setdefault(gate.gate, []).append(gate)
+    text = f"{len(judged) - sum(map(len, red.values())):,} of {len(judged):,} checks of correctness are green"
+    for name, gates in red.items():
+        of = sum(gate.gate == name for gate in judged)
+        text += f"; {name} is red {len(gates)} of {of} times, the first: {gates[0].subject}: {gates[0].message}"
+    return "Gates", f"{text.rstrip('.')}."
 
 
 def contraction_sentences(view: View) -> list[Sentence]:
@@ -168,7 +188,9 @@ def sentences(view: View) -> list[Sentence]:
     found = language_sentences(view) if view.archive.run.gpu else []
     if view.archive.run.gpu:
         found += [pair for pair in (regime_sentence(view), loss_sentence(view)) if pair is not None]
-    return found + contraction_sentences(view)
+    found += contraction_sentences(view)
+    gates = gate_sentence(view)
+    return found if gates is None else [*found, gates]
 
 
 VERDICT_WORDS = {

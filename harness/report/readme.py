@@ -69,6 +69,21 @@ def told(archive: Archive) -> str:
     return f"- `results/{archive.name}`: {markdown_text(', '.join(facts))}{link}"
 
 
+PICTURES = {
+    "ratio-allocate": "allocate: each kernel's time over CUDA C++'s, by cell and regime",
+    "ratio-update": "update: each kernel's time over CUDA C++'s, by cell and regime",
+}
+"""Figures of a matrix that the README shows, with what a reader who does not see them is told."""
+
+
+def pictures(archive: Archive) -> list[str]:
+    """The archive's own figures, where it has them."""
+    names = {name: f"derived/figures/{name}.svg" for name in PICTURES} if archive.run.study == "matrix" else {}
+    return [
+        f"![{PICTURES[name]}](results/{archive.name}/{path})" for name, path in names.items() if path in archive.files
+    ]
+
+
 def _order(archive: Archive) -> tuple[bool, bool, int, str]:
     """The matrix on a GPU first, a quick run last."""
     return (archive.run.quick, not archive.run.gpu, len(load_cells()) - len(archive.run.cells), archive.name)
@@ -90,6 +105,8 @@ def answer_block(archives: Sequence[Archive]) -> str:
         lines += [f"On {markdown_text(device)} (`results/{archive.name}`):", ""]
         lines += [f"- **{head}.** {markdown_text(text)}" for head, text in fresh]
         lines.append("")
+        shown = pictures(archive)
+        lines += [*shown, ""] if shown else []
     document = verdicts(ordered)
     lines += [tally([row["verdict"] for row in document]) + " Ours among them:", ""]
     lines += ["| | claim | verdict | here |", "| --- | --- | --- | --- |"]

@@ -131,11 +131,15 @@ RENDERINGS: dict[str, Callable[[Table], bytes]] = {"csv": as_csv, "md": as_markd
 # ----------------------------------------------------------------------------------------------------------- tables
 
 
+def deviations(view: View, kernel: str) -> list[str]:
+    """In what a kernel's toolchain is not the pinned one, a word or two each: `unpinned toolchain`."""
+    manifest = view.manifest(kernel.removesuffix("@twin"))
+    return sorted({str(entry).split(":")[0].strip() for entry in (manifest or {}).get("deviations") or []})
+
+
 def label(view: View, kernel: str) -> str:
     """A kernel's name, with the deviation of its toolchain where it has one: `rust-oxide/... (unpinned toolchain)`."""
-    manifest = view.manifest(kernel.removesuffix("@twin"))
-    deviations = (manifest or {}).get("deviations") or []
-    words = sorted({str(deviation).split(":")[0].strip() for deviation in deviations})
+    words = deviations(view, kernel)
     return f"{kernel} ({', '.join(words)})" if words else kernel
 
 
