@@ -39,7 +39,7 @@ def _told_apart(found: Sequence[Compared]) -> str:
 
 
 def _stage_words(view: View, stage: str, kernel: str, paper: str) -> str | None:
-    """`allocate takes 0.82 to 0.88 times CUDA C++'s time, median 0.85 (the paper: 1.02 to 3.33; 3 of its cells, ...)`."""
+    """`allocate takes 0.82 to 0.88 times CUDA C++'s time, median 0.85 (the paper: 1.02 to 3.33; 3 cells ...)`."""
     found = _ratios(view, kernel, BASES[stage])
     if not found:
         return None
