@@ -177,9 +177,11 @@ def test_camera_within_the_band_of_its_points(language: str) -> None:
     assert np.array_equal(fused.weight, exact.weight)
 
 
-def test_cap_stops_each_voxel_within_the_threads_in_flight(language: str) -> None:
-    """The cap is a plain read, so a voxel may pass it by what was in flight, one addition a thread at most."""
-    given, threads = BASE.scene(), 2
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cap_stops_each_voxel_within_the_threads_in_flight(language: str, threads: int) -> None:
+    """The cap is a plain read, so a voxel may pass it by what was in flight: one addition a thread but the one that
+    reads. A single thread is exact."""
+    given = BASE.scene()
     volume = HostVolume(VolumeConfig(2048, cap=32), threads=threads)
     for stage in ("allocate", "update"):
         volume.launch(f"{language}/{stage}/plain", given)
@@ -369,3 +371,15 @@ def test_variants_fuse_the_same_volume(kernels: tuple[str, ...], pool: int) -> N
     assert np.array_equal(fused.g, exact.g[kept])
     assert (np.abs(fused.tsdf - exact.tsdf[kept]) <= exact.bound[kept]).all()
     assert fused.dropped_points == exact.block_samples[~kept].sum()
+
+
+@pytest.mark.parametrize("kernels", [("cuda/allocate/nowait", "cuda/update/ray"), ("cuda/integrate/ray",)])
+def test_a_variants_cap_is_exact_in_one_thread(kernels: tuple[str, ...]) -> None:
+    given = sphere(0.1, 40, 80)
+    exact = evaluate(given, VolumeConfig(256))
+    volume = HostVolume(VolumeConfig(256, cap=3), threads=1)
+    for kernel in kernels:
+        volume.launch(kernel, given)
+    fused = volume.fused("test")
+    assert (exact.weight > 3).any() and fused.dropped_points == 0
+    assert np.array_equal(fused.weight, np.minimum(exact.weight, 3))
