@@ -25,7 +25,7 @@ from harness.archive.write import JOURNAL, SUMS, WORK, ArchiveWriter
 from harness.environment import ROOT
 from harness.errors import IrrError
 from harness.measure import heartbeat, manager
-from harness.measure.manager import Manager, Request, empty_run, read_request
+from harness.measure.manager import Manager, Request, empty_run, read_request, spread_failures
 from harness.measure.worker import utc_now
 from harness.workload.cells import load_cells
 
@@ -224,6 +224,36 @@ def test_statuses_throttling_and_memory(tmp_path: Path) -> None:
     assert {row["launches"] for row in rows} == {"2"}
 
 
+def test_what_fails_where_it_is_judged_is_failed_where_it_is_not() -> None:
+    """Judged in the first pass only: of the second pass the same kernel's samples were ok, and a ratio of theirs held."""
+
+    def row(number: int, kernel: str, status: str, cell: str = "base", uuid: str = UUIDS[0]) -> dict[str, Any]:
+        return {"pass": number, "device_uuid": uuid, "cell": cell, "kernel": kernel, "status": status}
+
+    wrong, right = "cuda/allocate/nowait", "cuda/allocate/plain"
+    rows = [
+        row(0, wrong, "failed"),
+        row(1, wrong, "ok"),
+        row(1, f"{wrong}@twin", "lossy"),
+        row(1, wrong, "hung"),
+        row(1, wrong, "ok", cell="r-0.25"),
+        row(1, wrong, "ok", uuid=UUIDS[1]),
+        row(0, right, "ok"),
+        row(1, right, "lossy"),
+    ]
+    spread_failures(rows)
+    assert [r["status"] for r in rows] == ["failed", "failed", "failed", "hung", "ok", "ok", "ok", "lossy"]
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_run_judged_once_spreads_what_failed(once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "harness.measure.manager.spread_failures", lambda rows: [r.update(status="failed") for r in rows]
+    )
+    rows = samples(run(tmp_path / "a", request(gates_once=once, passes=1)))
+    assert {row["status"] for row in rows} == ({"failed"} if once else {"ok"})
+
+
 # --- stopping and going on --------------------------------------------------------------------------------------------
 
 DRIVER = """
@@ -232,7 +262,7 @@ from pathlib import Path
 import msgspec
 from harness import cli
 from harness.archive.write import ArchiveWriter
-from harness.measure.manager import Manager, Request, empty_run, read_request
+from harness.measure.manager import Manager, Request, empty_run, read_request, spread_failures
 from harness.workload.cells import load_cells
 import signal
 signal.signal(signal.SIGTERM, cli._stop)

@@ -525,6 +525,8 @@ class Manager:
         records = self.journal_records()
         watched = [record for record in self._journal() if record["what"] in (SANITIZER, COUNTERS)]
         samples = [row for record in records for row in _rows(record, "samples")]
+        if request.gates_once:
+            spread_failures(samples)
         lost_rows = [_lost_row(record, entry) for record in records for entry in record["lost"] if entry.get("stage")]
         gates = [row for record in records for cell in record["cells"] for row in cell["gates"]]
         telemetry = [
@@ -589,6 +591,19 @@ class Manager:
 
 def _rows(record: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     return [dict(zip(COLUMNS, row, strict=True)) for cell in record["cells"] for row in cell[kind]]
+
+
+def spread_failures(samples: Sequence[dict[str, Any]]) -> None:
+    """Where cells are judged in the first pass only, what failed there failed: a kernel that is wrong in one pass is
+    the same cubin in the others, whose samples nobody judged."""
+
+    def subject(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return row["device_uuid"], row["cell"], str(row["kernel"]).split("@")[0]
+
+    failed = {subject(row) for row in samples if row["status"] == "failed"}
+    for row in samples:
+        if subject(row) in failed and row["status"] in ("ok", "lossy"):
+            row["status"] = "failed"
 
 
 def _lost_row(record: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
