@@ -225,7 +225,7 @@ def test_statuses_throttling_and_memory(tmp_path: Path) -> None:
 
 
 def test_what_fails_where_it_is_judged_is_failed_where_it_is_not() -> None:
-    """Judged in the first pass only: of the second pass the same kernel's samples were ok, and a ratio of theirs held."""
+    """Judged in the first pass only: of the second the same kernel's samples were ok, and a ratio of theirs held."""
 
     def row(number: int, kernel: str, status: str, cell: str = "base", uuid: str = UUIDS[0]) -> dict[str, Any]:
         return {"pass": number, "device_uuid": uuid, "cell": cell, "kernel": kernel, "status": status}
