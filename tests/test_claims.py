@@ -252,6 +252,22 @@ def hypotheses(launch: float) -> Spec:
 REAL = {"real-a": 30.0, "real-b": 32.0}
 LOADS = {"base": 30.0, "lf-566": 50.0, "lf-941": 190.0}
 NOWAIT = "cuda/allocate/nowait"
+WHILE = "triton/allocate/while"
+UNKNOWN = dict.fromkeys(("us", "cycles", "blocks", "lost_blocks", "failed_inserts", "dropped_points"))
+"""What a batch that did not come back leaves: nothing."""
+
+
+def unbounded(**one: Any) -> Spec:
+    """O2's kernels at every load; in the highest one, columns of the unbounded probe's samples."""
+    return timed({**cuda(LOADS), **scaled(WHILE, LOADS, 1.6)}, loss={(WHILE, "lf-941"): one})
+
+
+def global_atomics(plain: float, fixed: float) -> Spec:
+    """O3's kernels: cuda-oxide's update, and the one with global atomics, over CUDA's."""
+    times = {**scaled(CU, UPDATE, 1.0), **scaled(OU, UPDATE, plain)}
+    return timed({**times, **scaled("rust-oxide/update/global", UPDATE, fixed)})
+
+
 PROBES = {
     "probes__key64__mean": 1.1,
     "probes__key64__max": 9,
@@ -750,35 +766,28 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
         ("undecided", timed({**cuda(concurrent=1.0), **scaled(OA, ALLOCATE, 1.0)})),
     ],
     "O2": [
-        ("reproduced", timed({**cuda(LOADS), **scaled("triton/allocate/while", LOADS, 1.6)})),
-        ("refuted", timed({**cuda(LOADS), **scaled("triton/allocate/while", LOADS, 3.0)})),
-        (
-            "refuted",
-            timed(
-                {**cuda(LOADS), **scaled("triton/allocate/while", LOADS, 1.6)},
-                loss={("triton/allocate/while", "lf-941"): {**LOST, "status": "lossy"}},
-            ),
-        ),
-        ("undecided", timed({**cuda({"base": 30.0}), ("triton/allocate/while", "base"): 30.0})),
+        ("reproduced", unbounded()),
+        ("refuted", timed({**cuda(LOADS), **scaled(WHILE, LOADS, 3.0)})),
+        ("refuted", unbounded(**LOST)),
+        ("refuted", unbounded(lost_blocks=1)),
+        ("refuted", unbounded(failed_inserts=1)),
+        ("refuted", unbounded(status="lossy")),
+        ("refuted", unbounded(**UNKNOWN, status="hung")),
+        ("refuted", unbounded(**UNKNOWN, status="failed")),
+        ("undecided", timed({**cuda({"base": 30.0}), (WHILE, "base"): 30.0})),
     ],
     "O3": [
+        ("reproduced", global_atomics(1.2, 1.0)),
+        ("reproduced", global_atomics(1.2, 1.02)),
+        ("refuted", global_atomics(1.2, 1.05)),
+        ("refuted", global_atomics(1.0, 1.0)),
         (
-            "reproduced",
+            "undecided",
             timed(
                 {
                     **scaled(CU, UPDATE, 1.0),
-                    **scaled(OU, UPDATE, 1.2),
+                    **scaled(OU, UPDATE, dict.fromkeys(UPDATE, 1.0) | {"base": 1.2}),
                     **scaled("rust-oxide/update/global", UPDATE, 1.0),
-                }
-            ),
-        ),
-        (
-            "refuted",
-            timed(
-                {
-                    **scaled(CU, UPDATE, 1.0),
-                    **scaled(OU, UPDATE, 1.2),
-                    **scaled("rust-oxide/update/global", UPDATE, 1.2),
                 }
             ),
         ),
@@ -792,6 +801,10 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
             "refuted",
             timed({**scaled(CU, UPDATE, 1.0), **scaled("cuda/update/packed", UPDATE, 0.95), **scaled(OU, UPDATE, 1.2)}),
         ),
+        (  # the layout takes 0.8, the language 1 / 0.8: as far from 1
+            "undecided",
+            timed({(CU, "base"): 250.0, ("cuda/update/packed", "base"): 200.0, (OU, "base"): 312.5}),
+        ),
     ],
     "O5": [
         ("reproduced", pool()),
@@ -804,6 +817,12 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
         ("reproduced", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 0.8)})),
         ("refuted", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 1.2)})),
         ("refuted", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 0.8)}, loss={(NOWAIT, "r-2.0"): LOST})),
+        (
+            "refuted",
+            timed(
+                {**cuda(), **scaled(NOWAIT, ALLOCATE, 0.8)}, loss={(NOWAIT, "r-2.0"): {**UNKNOWN, "status": "failed"}}
+            ),
+        ),
         ("undecided", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 1.0)})),
     ],
     "O7": [

@@ -12,6 +12,9 @@ from harness.claims.registry import Compared, Open, Verdict, View, arm_of, claim
 LIMIT = 2.5
 """The factor the paper's Triton keeps in its regular stage (P43): an irregular stage within it is no special case."""
 
+BROKEN = ("failed", "hung")
+"""What became of a sample whose gate failed, whose kernel broke the device, or that never came back."""
+
 
 @claim(
     "O1",
@@ -48,7 +51,7 @@ def residual_is_regime(view: View) -> Verdict:
     "O2",
     "A Triton probe without a bound loses nothing at any load and stays within 2.5 times CUDA C++.",
     scope="while against plain (both wait for the index) and while-nowait against nowait, all loads up to 0.94",
-    tolerance="no lossy sample, a load above 0.9 among them; no cell above 2.5x beyond the A/A floor",
+    tolerance="no lossy, failed or hung sample, a load above 0.9 among them; no cell above 2.5x beyond the A/A floor",
 )
 def unbounded_triton(view: View) -> Verdict:
     pairs = [("triton/allocate/while", CUDA_ALLOCATE), ("triton/allocate/while-nowait", "cuda/allocate/nowait")]
@@ -64,6 +67,7 @@ def unbounded_triton(view: View) -> Verdict:
         rows += [c.row(kernel=kernel) for c in here]
     samples = view.archive.samples[view.archive.samples["kernel"].isin([kernel for kernel, _ in pairs])]
     lossy = samples[(samples["status"] == "lossy") | (samples["lost_blocks"] > 0) | (samples["failed_inserts"] > 0)]
+    broken = samples[samples["status"].isin(BROKEN)]
     loads = [
         view.archive.run.cells[cell].load_factor
         for cell in sorted(set(samples["cell"]))
@@ -75,9 +79,11 @@ def unbounded_triton(view: View) -> Verdict:
         f"{len(lossy) or 'none'} of {len(samples):,} samples up to load {max(loads):.3f} lost a block, and allocate "
         f"takes {x(low)} to {x(high)} the time of CUDA C++'s that waits as it does, most on {worst.cell}."
     )
+    if len(broken):
+        reason += f" {len(broken):,} samples failed or never came back, first on {broken['cell'].iloc[0]}."
     over = [c for c in found if c.us.low > LIMIT * (1 + (c.floor or 0.0))]
     aa_floor = worst_floor(found)
-    if len(lossy) or over:
+    if len(lossy) or len(broken) or over:
         verdict = "refuted"
     else:
         verdict = "reproduced" if max(loads) > 0.9 else "undecided"
@@ -217,10 +223,11 @@ def need_not_wait(view: View) -> Verdict:
     kernel = "cuda/allocate/nowait"
     found = view.need_sweep(kernel, CUDA_ALLOCATE)
     samples = view.archive.samples
-    judged = samples[(samples["kernel"] == kernel) & samples["lost_blocks"].notna()]
+    broken = samples["status"].isin(BROKEN)  # one that never came back says nothing of its blocks
+    judged = samples[(samples["kernel"] == kernel) & (samples["lost_blocks"].notna() | broken)]
     if judged.empty:
         raise Open("undecided", f"no sample says what {kernel} built")
-    bad = judged[(judged["lost_blocks"] > 0) | (judged["status"].isin(("failed", "hung")))]
+    bad = judged[(judged["lost_blocks"] > 0) | judged["status"].isin(BROKEN)]
     faster = [c for c in found if c.difference.side < 0]
     slower = [c for c in found if c.difference.side > 0]
     middle, low, high = span(found)
