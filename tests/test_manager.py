@@ -266,6 +266,7 @@ from harness.measure.manager import Manager, Request, empty_run, read_request, s
 from harness.workload.cells import load_cells
 import signal
 signal.signal(signal.SIGTERM, cli._stop)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in a script's background
 root, asked = Path(sys.argv[1]), sys.argv[2]
 cells = load_cells()
 if (root / "raw" / "run.json").exists():
