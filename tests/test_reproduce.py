@@ -19,6 +19,7 @@ from harness.archive.write import check_writable
 from harness.device import nvml
 from harness.errors import IrrError, UsageError
 from harness.measure import devices, reproduce, requests, runs
+from harness.measure.devices import Found
 from harness.measure.manager import empty_run
 from harness.workload.cells import load_cells
 
@@ -75,6 +76,16 @@ def test_a_place_where_nobody_can_write_is_refused_at_once(place: str, monkeypat
     monkeypatch.setattr(reproduce, "find_devices", lambda *_: pytest.fail("looked for devices first"))
     with pytest.raises(IrrError, match=rf"^{place} cannot be written by uid:gid {os.getuid()}:{os.getgid()}"):
         reproduce.reproduce(out=Path(place))
+
+
+def test_one_device_cannot_run_one_after_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """N02: what is asked of several devices is refused with one, before anything is planned."""
+    one = Found(uuids=["GPU-1a2b3c4d"], devices=[], flags=[], driver_cuda="13.0")
+    monkeypatch.setattr(reproduce, "find_devices", lambda *_: one)
+    monkeypatch.setattr(reproduce, "matrix_request", lambda *_: pytest.fail("planned"))
+    with pytest.raises(IrrError, match="two devices are needed"):
+        reproduce.reproduce(one_after_another=True, out=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write into any folder")

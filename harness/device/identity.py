@@ -147,7 +147,7 @@ def choose_devices(wanted: str | None, mask: Mask, devices: Sequence[Device]) ->
 
 
 def require_two(uuids: Sequence[str]) -> None:
-    """Refuse a two-device comparison on fewer than two different devices.
+    """Refuse what is asked of several devices (`--one-after-another`) on fewer than two different ones.
 
     Raises:
         IrrError: one device, or one device twice.
@@ -156,7 +156,7 @@ def require_two(uuids: Sequence[str]) -> None:
         twice = len(uuids) > 1
         raise IrrError(
             f"two devices are needed, and {uuids[0] + ' is named twice' if twice else f'{len(uuids)} is there'}",
-            "name two different UUIDs with --devices",
+            "name two different UUIDs with --devices, or all",
         )
 
 

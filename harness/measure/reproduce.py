@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from harness.archive.write import check_writable
+from harness.device.identity import require_two
 from harness.errors import IrrError, UsageError
 from harness.measure.devices import NO_GPU, find_devices, locked_clocks
 from harness.measure.requests import Asked, check_cells, chosen_rows, contraction_request, matrix_request, study_request
@@ -39,7 +40,7 @@ def reproduce(
     Without a GPU: host gates, the contraction study on the CPU and the archived results, under a banner.
 
     Raises:
-        UsageError, IrrError: see contract; nothing half made is left behind by a refusal.
+        UsageError, IrrError: wrong use; a device, a kernel or the folder is refused. Nothing half made is left behind.
     """
     if passes is not None and passes < 1:
         raise UsageError(f"--passes {passes}: at least 1")
@@ -70,6 +71,8 @@ def reproduce(
         if study is not None:
             raise IrrError(f"the study {study} needs a GPU: {NO_GPU[0]}", NO_GPU[1])
         return reproduce_without_gpu(asked, out)
+    if one_after_another:
+        require_two(found.uuids)
     request = matrix_request(found, asked) if study is None else study_request(found, asked, study)
     with locked_clocks(found.uuids, lock_clocks) as clocks:
         request.clocks = clocks
