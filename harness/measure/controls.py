@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import statistics
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import numpy as np
 
 from harness.errors import IrrError
 from harness.gates.loss import lost_blocks
+from harness.measure.heartbeat import die_with
 from harness.measure.plan import CAPPED, CONTROL_CELL, SHARED
 from harness.measure.sampler import measure
 from harness.measure.surface import surface_finding
@@ -258,9 +260,5 @@ def findings(station: Any, reference: Reference, arms: Sequence[tuple[str, str, 
 
 
 if __name__ == "__main__":
-    import os
-
-    from harness.measure.worker import die_with
-
     die_with(os.getppid())
     compute_beside(sys.argv[1], str(Path(sys.argv[2])))

@@ -1,12 +1,16 @@
-"""A worker's sign of life: a small shared file that says what is running and until when it may.
+"""A worker's life: its end with the manager's, and its sign of life, a small shared file that says what is running and
+until when it may.
 
-Written before every step, without a system call, so that it costs nothing next to a batch; read by the manager, which
-ends a worker whose deadline has passed. CLOCK_MONOTONIC is one clock for all processes of a machine.
+The file is written before every step, without a system call, so that it costs nothing next to a batch; read by the
+manager, which ends a worker whose deadline has passed. CLOCK_MONOTONIC is one clock for all processes of a machine.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import os
+import signal
 import struct
 import time
 from dataclasses import dataclass
@@ -14,6 +18,15 @@ from pathlib import Path
 
 _LAYOUT = struct.Struct("<dqq480s")
 SIZE = _LAYOUT.size
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int) -> None:
+    """End when the manager ends, however it ends: a killed run must not leave a worker on the device."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 @dataclass(frozen=True)

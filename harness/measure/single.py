@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import IrrError
+from harness.measure.heartbeat import die_with
 from harness.workload.cells import Cell, load_cells
 from harness.workload.scenes import sphere
 from harness.workload.volume import VolumeConfig
@@ -125,8 +126,6 @@ def end_after(manager: int) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     orders = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=Orders)
-    from harness.measure.worker import die_with
-
     # A tool may stand between the manager and this process; a signal comes from the tool's end alone.
     die_with(os.getppid())
     threading.Thread(target=end_after, args=(orders.parent,), daemon=True).start()

@@ -9,7 +9,6 @@ one line on stderr.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -38,7 +37,7 @@ from harness.measure.gating import (
     reference_name,
     subjects,
 )
-from harness.measure.heartbeat import Heartbeat
+from harness.measure.heartbeat import Heartbeat, die_with
 from harness.measure.plan import BLOCKED, CONTROL_CELL, NO_GRAPH, WARMUPS, blocked, row_of, shuffled, variant_of
 from harness.measure.sampler import Batch, measure
 from harness.measure.stations import Rig, Station, make_station
@@ -56,8 +55,6 @@ SETUP_S, GATE_S, BATCH_S = 300.0, 120.0, 20.0
 """Deadlines: a cell's set-up (scene, volumes, reference), one arm's gates, one batch. The slowest batch takes 50 ms."""
 
 COLUMNS = [column.name for column in SAMPLES]
-
-PR_SET_PDEATHSIG = 1
 
 
 class Orders(msgspec.Struct, kw_only=True):
@@ -418,13 +415,6 @@ def _control_findings(orders: Orders, station: Station) -> list[dict[str, Any]]:
     ]
     station.load([name for _, *pair in unbounded for name in pair])
     return controls.findings(station, read_reference(cell, folder), unbounded)
-
-
-def die_with(parent: int) -> None:
-    """End when the manager ends, however it ends: a killed run must not leave a worker on the device."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def main(arguments: Sequence[str]) -> int:
