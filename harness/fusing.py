@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +22,9 @@ from harness.device.host import HostVolume
 from harness.environment import ROOT
 from harness.errors import DataLost, IrrError, UsageError
 from harness.gates.loss import lost_blocks
+from harness.whole import check_target, whole_file
 from harness.workload.frames import DEPTH_MAX, DEPTH_SCALE, open_folder, to_scene
-from harness.workload.fused import UNREADABLE, Fused, RawVolume, check_target, gather, unreadable, whole_file
+from harness.workload.fused import MAKE_ONE, UNREADABLE, Fused, RawVolume, gather, unreadable
 from harness.workload.reference import NEAREST, block_keys, skip_mask
 from harness.workload.scenes import Scene
 from harness.workload.table import unpack
@@ -62,9 +64,11 @@ def _array(data: np.lib.npyio.NpzFile, name: str, dtype: type, shape: tuple[int 
     wanted = ", ".join("n" if length is None else str(length) for length in shape) + ("," if len(shape) == 1 else "")
     fits = array.ndim == len(shape) and all(w is None or w == a for w, a in zip(shape, array.shape, strict=True))
     if array.dtype != dtype or not fits:
+        # Only where it is the cure: not for another shape, nor for text and complex numbers.
+        convertible = fits and array.dtype.kind in "biuf"
         raise IrrError(
             f"{path}: {name} is {array.dtype} {array.shape}, it must be {np.dtype(dtype)} ({wanted})",
-            f"convert it before saving, for instance {name}.astype(np.{np.dtype(dtype)})",
+            f"convert it before saving, for instance {name}.astype(np.{np.dtype(dtype)})" if convertible else None,
         )
     return np.ascontiguousarray(array)
 
@@ -130,11 +134,18 @@ def load_input(
     Args:
         frames: how many of a folder's frames, None for all. depth_scale: units a metre of 16-bit depth.
         stride: every how many-th pixel, both ways. depth_max: farthest depth, metres.
+
+    Raises:
+        UsageError: options of a folder for a .npz.
+        IrrError: no such input, or not in a form that is read.
     """
     if not os.path.isdir(path):  # unlike Path's, os.path's questions are answered without rights too
         scene = read_points(path)
         if (frames, depth_scale, stride, depth_max) != (None, DEPTH_SCALE, 1, DEPTH_MAX):
-            say(f"{path} holds points: --frames, --depth-scale, --stride and --depth-max are for folders of frames")
+            raise UsageError(
+                f"{path} holds points: --frames, --depth-scale, --stride and --depth-max are for folders of frames",
+                "leave them out",
+            )
         return Source((path.name,), lambda _: scene)
     found = open_folder(path, depth_scale=depth_scale)
     for name, why in found.skipped:
@@ -312,8 +323,11 @@ def check_output(out: Path, given: Path | None = None) -> None:
     Args:
         given: the input, which a result must not replace.
     """
-    if given is not None and os.path.exists(out) and os.path.exists(given) and os.path.samefile(out, given):
-        raise UsageError(f"{out} is the input; it would be replaced", "name another file with --out")
+    if given is not None and os.path.exists(out) and os.path.exists(given):
+        # Of a folder of frames every file is input but what an earlier fuse put there.
+        inside = os.path.isdir(given) and os.path.isfile(out) and out.suffix != ".npz"
+        if os.path.samefile(out, given) or (inside and Path(given).resolve() in out.resolve().parents):
+            raise UsageError(f"{out} is the input; it would be replaced", "name another file with --out")
     if not os.path.isdir(out.parent):
         raise IrrError(f"{out} cannot be written: there is no folder {out.parent}")
     check_target(out)
@@ -328,7 +342,10 @@ def _config(capacity: int, voxel: float, table: int | None, cap: float | None) -
     try:
         with np.errstate(over="ignore", divide="ignore"):
             config = VolumeConfig(capacity, voxel, table, cap or 0.0)
-            derived = (config.inv, config.trunc, config.inv_trunc, np.float32(config.cap))
+            # The farthest centre of a sample's voxel lies less than steps + 2 edges away on each axis; its distance is
+            # taken by way of the squares.
+            far = np.float32(config.steps + 2) * config.h
+            derived = (config.inv, np.float32(3) * far * far, config.inv_trunc, np.float32(config.cap))
     except ValueError as error:
         raise UsageError(str(error)) from None
     if not np.isfinite(derived).all() or config.inv_trunc == 0:
@@ -358,7 +375,10 @@ def _survey(source: Source, config: VolumeConfig) -> tuple[np.ndarray, int, dict
     progress = Progress(len(source.names), "counting blocks")
     for given in source:
         scene, why = remove_unusable(progress.passing(given), config)
-        keys = np.union1d(keys, block_keys(scene, config)[0])
+        with np.errstate(
+            over="ignore"
+        ):  # of samples behind a point at the end of float32's range: occluded, as is right
+            keys = np.union1d(keys, block_keys(scene, config)[0])
         total += len(scene)
         for reason, count in why.items():
             reasons[reason] = reasons.get(reason, 0) + count
@@ -426,15 +446,17 @@ def fuse_file(
             cure = f"--pool {enough} --table {table_size(enough)} hold the scene"
             raise DataLost(f"{loss}; {out} holds the rest", cure)
         say(f"warning: {loss}, as its bounded probe is declared to")
+    if len(fused.coords):
+        say(f"its surface: ./irr mesh {shlex.quote(str(out))} --out {shlex.quote(str(out.with_suffix('.ply')))}")
     return fused
 
 
 def extract_surface(fused: Fused) -> tuple[np.ndarray, np.ndarray]:
     """Triangles of a fused volume on the host: corners (t, 3, 3) f32 metres, colours (t, 3, 3) u8."""
     try:
-        config = VolumeConfig(max(1, len(fused.coords)), float(fused.voxel), None, float(fused.cap))
-    except ValueError as error:
-        raise IrrError(f"this is not a fused volume: {error}", "make one with `irr fuse`") from None
+        config = _config(max(1, len(fused.coords)), float(fused.voxel), None, float(fused.cap))
+    except UsageError as error:
+        raise IrrError(f"this is not a fused volume: {error.what}", MAKE_ONE) from None
     _check_memory(config, len(fused.coords))
     volume = HostVolume(config)
     volume.load(fused)
@@ -504,8 +526,6 @@ def mesh_file(volume: Path, out: Path) -> None:
     check_output(out, volume)
     say(f"reading {volume}")
     fused = Fused.load(volume)
-    if fused.coords.dtype != np.int32 or fused.coords.shape != (len(fused.coords), 3):
-        raise IrrError(f"{volume} is not a fused volume: coords is {fused.coords.dtype} {fused.coords.shape}")
     say(f"extracting the surface of {len(fused.coords)} blocks")
     triangles, paint = extract_surface(fused)
     say(f"welding {len(triangles)} triangles")

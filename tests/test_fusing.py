@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from harness.archive.write import write_whole
 from harness.errors import DataLost, IrrError, UsageError
 from harness.fusing import extract_surface, fuse_file, mesh_file, weld
+from harness.whole import whole_file
 from harness.workload.frames import folder_scene
-from harness.workload.fused import Fused, whole_file
+from harness.workload.fused import Fused
 from harness.workload.reference import evaluate, evaluate_frames
 from harness.workload.scenes import sphere
 from harness.workload.volume import VolumeConfig
@@ -236,16 +239,83 @@ def test_a_bounded_arm_warns_and_is_done(
 # --- what is written, and what is left alone --------------------------------------------------------------------------
 
 
-def test_nothing_but_a_file_is_replaced(points: Path, out: Path, tmp_path: Path) -> None:
-    """A pipe stands for every device: written beside and renamed, /dev/null itself would be gone."""
-    pipe = tmp_path / "pipe"
+def test_nothing_but_a_file_is_replaced(irr: Irr, points: Path, out: Path, tmp_path: Path) -> None:
+    """A pipe stands for every device: written beside and renamed, /dev/null itself would be gone. Of a link the file
+    it names would stay as it was, and the link be gone."""
+    pipe, link, dangling, folder = (tmp_path / name for name in ("pipe", "link", "dangling", "folder"))
     os.mkfifo(pipe)
-    with pytest.raises(IrrError, match="pipe is not a file"):
-        fuse_file(points, "cpu", out=pipe)
+    (tmp_path / "old").write_text("old")
+    link.symlink_to("old")
+    dangling.symlink_to("nothing")
+    folder.mkdir()
     fuse_file(points, "cpu", out=out)
-    with pytest.raises(IrrError, match="pipe is not a file"):
-        mesh_file(out, out=pipe)
-    assert pipe.is_fifo()
+    words = {pipe: "is not a file", link: "is a link", dangling: "is a link", folder: "is a folder"}
+    for target, why in words.items():
+        with pytest.raises(UsageError, match=why):
+            fuse_file(points, "cpu", out=target)
+        with pytest.raises(UsageError, match=why):
+            mesh_file(out, out=target)
+    assert pipe.is_fifo() and link.read_text() == "old" and link.is_symlink() and dangling.is_symlink()
+    done = irr("mesh", str(out), "--out", str(pipe))
+    assert done.returncode == 2 and done.stderr.count("\n") <= 2 and pipe.is_fifo()
+
+
+def test_a_device_is_not_replaced(points: Path, out: Path, tmp_path: Path) -> None:
+    """As root, who may: a device of our own, the numbers of /dev/null."""
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    except OSError:
+        pytest.skip("no rights to make a device")
+    fuse_file(points, "cpu", out=out)
+    for act in (lambda: fuse_file(points, "cpu", out=device), lambda: mesh_file(out, out=device)):
+        with pytest.raises(UsageError, match="is not a file"):
+            act()
+    with pytest.raises(UsageError, match="is not a file"):
+        write_whole(device, b"x")
+    assert stat.S_ISCHR(device.lstat().st_mode)
+
+
+def test_a_users_own_part_is_kept(points: Path, out: Path, tmp_path: Path) -> None:
+    kept = [tmp_path / f"{out.name}.part", tmp_path / f"{out.name}.{os.getpid()}.part"]
+    for path in kept:
+        path.write_text("mine")
+    fuse_file(points, "cpu", out=out)
+    write_whole(out, b"x")
+    assert [path.read_text() for path in kept] == ["mine", "mine"]
+    assert sorted(tmp_path.glob("*.part")) == sorted(kept)
+
+
+def test_two_writers_of_one_name_do_not_share_a_file(tmp_path: Path) -> None:
+    """The last one to end has the name; in a process of its own or not, neither writes into the other's."""
+    path = tmp_path / "v.npz"
+    with whole_file(path) as first:
+        first.write(b"first ")
+        write_whole(path, b"third")
+        with whole_file(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+        first.write(b"whole")
+    assert path.read_bytes() == b"first whole"
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def test_a_frame_is_not_replaced(tmp_path: Path) -> None:
+    folder = frames_folder(tmp_path / "frames", 1)
+    frame = folder / "frame-000000.depth.png"
+    before = frame.read_bytes()
+    with pytest.raises(UsageError, match="is the input"):
+        fuse_file(folder, "cpu", out=frame)
+    assert frame.read_bytes() == before
+    for _ in range(2):  # its own result of before is no input
+        fuse_file(folder, "cpu", out=folder / "volume.npz")
 
 
 def test_the_input_is_not_replaced(points: Path, out: Path, tmp_path: Path) -> None:
@@ -301,9 +371,102 @@ def test_a_volume_that_is_none_is_one_line(points: Path, out: Path, tmp_path: Pa
     assert not (tmp_path / "m.ply").exists()
 
 
-def test_options_that_do_nothing_are_said(points: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fuse_file(points, "cpu", out=out, stride=2)
-    assert "--stride and --depth-max are for folders of frames" in capsys.readouterr().err
+@pytest.mark.parametrize("options", [{"stride": 2}, {"frames": 3}, {"depth_scale": 5000.0}, {"depth_max": 3.0}])
+def test_options_of_folders_are_refused_for_points(points: Path, out: Path, options: dict) -> None:
+    with pytest.raises(UsageError, match="--stride and --depth-max are for folders of frames"):
+        fuse_file(points, "cpu", out=out, **options)
+    assert not out.exists()
+
+
+def test_values_that_no_fusion_gives_are_refused_at_once(points: Path, out: Path, tmp_path: Path) -> None:
+    """Coordinates of which no key exists, or one block twice, filled a table that was searched for minutes."""
+    fuse_file(points, "cpu", out=out)
+    whole = dict(np.load(out))
+
+    def changed(name: str, value: object) -> dict[str, np.ndarray]:
+        array = whole[name].copy()
+        array.reshape(-1)[0] = value
+        return {name: array}
+
+    twice = whole["coords"].copy()
+    twice[1] = twice[0]
+    wrong = {
+        "tsdf has values that are not finite": changed("tsdf", np.nan),
+        "weight has values that are not finite": changed("weight", np.inf),
+        "weight has negative values": changed("weight", -1),
+        "coords has a block twice": {"coords": twice},
+        r"coords has blocks outside -1048576\.\.1048575": changed("coords", 1 << 20),
+        "coords has blocks outside -1048576": changed("coords", -(1 << 20) - 1),
+        r"coords is int64": {"coords": whole["coords"].astype(np.int64)},
+        r"tsdf is float64": {"tsdf": whole["tsdf"].astype(np.float64)},
+        r"voxel is float32 \(3,\), not one number": {"voxel": np.ones(3, np.float32)},
+        r"voxel is <U1 \(\), not one number": {"voxel": np.array("x")},
+        "its voxel edge is nan m": {"voxel": np.float32(np.nan)},
+        "its voxel edge is -0.01": {"voxel": np.float32(-0.01)},
+        "its voxel edge is 0.01": {"cap": np.float32(np.inf)},
+        "out of float32's range": {"voxel": np.float32(1e37)},
+        "lost_blocks is float64": {"lost_blocks": np.float64(1)},
+        "arm is int64": {"arm": np.int64(1)},
+    }
+    for words, arrays in wrong.items():
+        np.savez(tmp_path / "wrong.npz", **{**whole, **arrays})
+        with pytest.raises(IrrError, match=f"not a fused volume: .*{words}") as caught:
+            mesh_file(tmp_path / "wrong.npz", out=tmp_path / "m.ply")
+        assert caught.value.exit_code == 1 and not (tmp_path / "m.ply").exists()
+    # The ends of what a key holds are blocks like any other.
+    far = whole["coords"].copy()
+    far[0], far[-1] = -(1 << 20), (1 << 20) - 1
+    np.savez(tmp_path / "far.npz", **{**whole, "coords": far})
+    mesh_file(tmp_path / "far.npz", out=tmp_path / "m.ply")
+
+
+def test_what_a_volume_lacks_is_named(points: Path, out: Path, tmp_path: Path) -> None:
+    fuse_file(points, "cpu", out=out)
+    whole = dict(np.load(out))
+    del whole["coords"], whole["arm"]
+    np.savez(tmp_path / "less.npz", **whole)
+    with pytest.raises(IrrError, match=r"less\.npz is not a fused volume: it has no coords, no arm"):
+        mesh_file(tmp_path / "less.npz", out=tmp_path / "m.ply")
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_edge_or_a_point_at_the_end_of_float32(tmp_path: Path, out: Path) -> None:
+    """Refused where squares of distances overflow, else fused without a word of NumPy's."""
+    points = save(tmp_path / "points.npz")
+    for edge in (1e30, 1e19, 2e18):
+        with pytest.raises(UsageError, match="out of float32"):
+            fuse_file(points, "cpu", voxel=edge, out=out)
+    assert len(fuse_file(points, "cpu", voxel=1.7e18, out=out).coords)
+    far = SCENE.points.copy()
+    far[0], far[1] = 1.06e19, 1e30
+    fused = fuse_file(save(tmp_path / "far.npz", points=far), "cpu", voxel=1e17, out=out)
+    assert fused.skipped_points == 1 and np.isfinite(fused.tsdf).all()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "cured"),
+    [
+        ({"points": SCENE.points.astype(np.float64)}, True),
+        ({"colors": SCENE.colors.astype(np.int64)}, True),
+        ({"points": SCENE.points.ravel()}, False),
+        ({"points": SCENE.points.astype(np.complex64)}, False),
+        ({"points": SCENE.points.astype(str)}, False),
+    ],
+)
+def test_the_cure_is_named_where_it_cures(tmp_path: Path, out: Path, arrays: dict, cured: bool) -> None:
+    path = save(tmp_path / "wrong.npz", **arrays)
+    with pytest.raises(IrrError) as caught:
+        fuse_file(path, "cpu", out=out)
+    assert ("astype" in str(caught.value)) == cured
+    if cured:
+        name, array = next(iter(arrays.items()))
+        kind = np.uint8 if name == "colors" else np.float32
+        fuse_file(save(path, **{name: array.astype(kind)}), "cpu", out=out)
+
+
+def test_the_last_line_names_the_next_step(points: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fuse_file(points, "cpu", out=out)
+    assert capsys.readouterr().err.splitlines()[-1] == f"its surface: ./irr mesh {out} --out {out.with_suffix('.ply')}"
 
 
 # --- folders of depth frames ------------------------------------------------------------------------------------------

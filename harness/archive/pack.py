@@ -20,6 +20,7 @@ from harness.archive.schema import json_bytes
 from harness.archive.verify import check_raw
 from harness.archive.write import write_whole
 from harness.errors import IrrError, UsageError
+from harness.whole import check_target
 
 ROOT = Path(__file__).parents[2]
 LEVEL = 19
@@ -115,13 +116,15 @@ def run(paths: Sequence[Path], out: Path) -> str:
         One line that says what was written.
 
     Raises:
-        UsageError: the name does not end in .tar.zst, or two archives have one name.
+        UsageError: the name does not end in .tar.zst or is no file's, or two archives have one name.
         IrrError: an archive does not match its checksums.
     """
     import zstandard
 
     if not out.name.endswith(".tar.zst"):
         raise UsageError(f"--out {out}: the bundle's name ends in .tar.zst")
+    if out.parent.is_dir():
+        check_target(out)
     archives = []
     for path in paths:
         archive, problems = check_raw(path)

@@ -17,6 +17,7 @@ import msgspec
 
 from harness.archive.schema import CSV_FILES, Run, csv_bytes, json_bytes
 from harness.errors import IrrError
+from harness.whole import PART, whole_file
 
 JOURNAL = "journal.jsonl"
 WORK = "work"
@@ -31,17 +32,12 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         IrrError: it cannot be written; names the path.
     """
-    part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise IrrError(f"{path} cannot be written: {error.strerror}") from error
+    with whole_file(path, sync=True) as stream:
+        stream.write(data)
 
 
 def refuse_occupied(root: Path) -> None:
@@ -234,7 +230,7 @@ class ArchiveWriter:
         ]
         if missing:
             raise IrrError(f"{self.root} cannot be finished: raw/{missing[0]} was not written")
-        for part in self.raw.rglob("*.part"):
+        for part in self.raw.rglob(f"*{PART}"):
             part.unlink()  # of a writer that was killed
         self.run(msgspec.structs.replace(run, state="complete"))
         write_whole(self.root / SUMS, sums_text(self.root).encode())

@@ -2,66 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from harness.errors import IrrError
-from harness.workload.volume import BLOCK_VOXELS, ENTRY_DTYPE, VOXEL_FIELDS, VolumeConfig
+from harness.whole import whole_file
+from harness.workload.table import pack
+from harness.workload.volume import BLOCK_VOXELS, ENTRY_DTYPE, KEY_BIAS, VOXEL_FIELDS, VolumeConfig
 
 UNREADABLE = (ValueError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error)
 """What NumPy raises for a file that is no .npz, or a damaged one."""
-
-
-def _part(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{os.getpid()}.part")
-
-
-def _unwritable(path: Path, error: OSError) -> IrrError:
-    who = f"uid {os.getuid()}, gid {os.getgid()}: choose a folder of your own"
-    return IrrError(f"{path} cannot be written: {error.strerror or error}", who)
-
-
-def check_target(path: Path) -> None:
-    """
-    Raises:
-        IrrError: no file can be written there, or something else than a file has the name: a device would be replaced.
-    """
-    try:
-        if os.path.exists(path) and not os.path.isfile(path):  # Path's own questions fail without rights
-            what = "is a folder, not a file to write" if os.path.isdir(path) else "is not a file"
-            raise IrrError(f"{path} {what}")
-        _part(path).open("wb").close()
-        _part(path).unlink()
-    except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that stands under its name whole or not at all, also where the writing is interrupted.
-
-    Raises:
-        IrrError: as `check_target`.
-    """
-    check_target(path)
-    part = _part(path)
-    try:
-        with part.open("wb") as stream:
-            yield stream
-        part.replace(path)
-    except BaseException as error:
-        part.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _unwritable(path, error) from error
-        raise
 
 
 def unreadable(error: BaseException) -> str:
@@ -70,6 +26,43 @@ def unreadable(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return "it holds Python objects, or NumPy did not make it" if not words or "pickle" in words[0] else words[0]
+
+
+MAKE_ONE = "make one with `irr fuse`"
+
+NUMBERS = {"voxel": "f", "truncation": "f", "cap": "f", "steps": "iu", "arm": "U"} | dict.fromkeys(
+    ("lost_blocks", "failed_inserts", "dropped_points", "skipped_points"), "iu"
+)
+"""Single values of a fused volume -> the kinds of NumPy's types that they may have."""
+
+
+def _wrong(values: Mapping[str, np.ndarray]) -> str | None:
+    """What keeps arrays by name from being a fused volume, None where nothing does. Whoever uses one relies on all of
+    it: coordinates that no key holds, or one block twice, fill a hash table that is then searched for ever."""
+    coords = values["coords"]
+    if coords.dtype != np.int32 or coords.ndim != 2 or coords.shape[1] != 3:
+        return f"coords is {coords.dtype} {coords.shape}, not int32 (m, 3)"
+    shape = (len(coords), BLOCK_VOXELS)
+    for name in VOXEL_FIELDS:
+        array = values[name]
+        if array.dtype != np.float32 or array.shape != shape:
+            return f"{name} is {array.dtype} {array.shape}, not float32 {shape}"
+        if not np.isfinite(array).all():
+            return f"{name} has values that are not finite"
+    if (values["weight"] < 0).any():
+        return "weight has negative values"
+    if ((coords < -KEY_BIAS) | (coords >= KEY_BIAS)).any():
+        return f"coords has blocks outside -{KEY_BIAS}..{KEY_BIAS - 1}"
+    if len(np.unique(pack(coords))) != len(coords):
+        return "coords has a block twice"
+    for name, kinds in NUMBERS.items():
+        if values[name].shape or values[name].dtype.kind not in kinds:
+            return (
+                f"{name} is {values[name].dtype} {values[name].shape}, not one {'text' if kinds == 'U' else 'number'}"
+            )
+    if not (np.isfinite(values["voxel"]) and values["voxel"] > 0 and np.isfinite(values["cap"]) and values["cap"] >= 0):
+        return f"its voxel edge is {values['voxel']:g} m, its cap {values['cap']:g}"
+    return None
 
 
 @dataclass(frozen=True)
@@ -113,25 +106,24 @@ class Fused:
         """Read a .npz that `save` (or `fuse`) wrote.
 
         Raises:
-            IrrError: no such file, or not a fused volume.
+            IrrError: no such file, not a fused volume, or values that no fusion gives.
         """
         try:
             loaded = np.load(path, allow_pickle=False)
             if not isinstance(loaded, np.lib.npyio.NpzFile):
-                raise IrrError(f"{path} is not a fused volume: one bare array", "make one with `irr fuse`")
+                raise IrrError(f"{path} is not a fused volume: one bare array", MAKE_ONE)
             with loaded as data:
+                missing = [f.name for f in fields(Fused) if f.name not in data]
+                if missing:
+                    raise IrrError(f"{path} is not a fused volume: it has no {', no '.join(missing)}", MAKE_ONE)
                 values = {f.name: data[f.name] for f in fields(Fused)}
         except FileNotFoundError:
             raise IrrError(f"{path} does not exist") from None
-        except KeyError as error:
-            raise IrrError(f"{path} is not a fused volume: {error.args[0]}", "make one with `irr fuse`") from error
         except UNREADABLE as error:
-            raise IrrError(f"{path} is not a fused volume: {unreadable(error)}", "make one with `irr fuse`") from error
-        if values["coords"].ndim != 2 or any(np.ndim(values[f.name]) for f in fields(Fused) if f.type != "np.ndarray"):
-            raise IrrError(f"{path} is not a fused volume: its arrays are of other shapes", "make one with `irr fuse`")
-        shape = (len(values["coords"]), BLOCK_VOXELS)
-        if any(values[name].shape != shape for name in VOXEL_FIELDS):
-            raise IrrError(f"{path} is not a fused volume: its voxel arrays are not {shape}")
+            raise IrrError(f"{path} is not a fused volume: {unreadable(error)}", MAKE_ONE) from error
+        wrong = _wrong(values)
+        if wrong is not None:
+            raise IrrError(f"{path} is not a fused volume: {wrong}", MAKE_ONE)
         scalars = {name: values[name][()] for name in ("voxel", "truncation", "cap", "steps")}
         counters = {
             name: int(values[name]) for name in ("lost_blocks", "failed_inserts", "dropped_points", "skipped_points")
