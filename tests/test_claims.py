@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from harness.archive.read import find, load
-from harness.archive.schema import Gate, Reduction
+from harness.archive.schema import Gate, Reduction, Skipped
 from harness.archive.write import SUMS, sums_text
 from harness.claims import evaluate, figures
 from harness.claims.evaluate import IDS, best, verdicts
-from harness.claims.registry import DECIDED, REGISTRY, VERDICTS, View
+from harness.claims.registry import DECIDED, REGISTRY, VERDICTS, Open, View
 from harness.errors import IrrError
 from tests.synthetic import gate, sample_rows, write_archive
 
@@ -132,6 +132,15 @@ def arms(hausdorff: float, ok: bool = True) -> list[Gate]:
             gate(arm, "gpu", "base", "loss", "loss"),
         ]
     return gates
+
+
+NO_OXIDE = {"skipped": [Skipped(kernel="rust-oxide/*", cell="*", status="needs-toolchain", why="no cargo-oxide")]}
+
+
+def lost_at(cell: str, missing: int, **more: Any) -> Spec:
+    """P7: the static probe loses at lf-hi, and the exact-set gates of its arm count what is missing in a cell."""
+    detail = {"missing": missing}
+    return timed(LF, loss={(TA, "lf-hi"): LOST}, gates=[gate("triton", "gpu", cell, detail=detail, **more)])
 
 
 def around(cell: str, arm: str = "cuda", **more: Any) -> list[Gate]:
@@ -268,6 +277,12 @@ def global_atomics(plain: float, fixed: float) -> Spec:
     return timed({**times, **scaled("rust-oxide/update/global", UPDATE, fixed)})
 
 
+def without_wait(factor: float, **one: Any) -> Spec:
+    """O6's kernels; fields of the kernel's own gate on base."""
+    gates = [gate("cuda", "gpu", "base"), gate(NOWAIT, "gpu", "base", **one)]
+    return timed({**cuda(), **scaled(NOWAIT, ALLOCATE, factor)}, gates=gates)
+
+
 PROBES = {
     "probes__key64__mean": 1.1,
     "probes__key64__max": 9,
@@ -392,7 +407,11 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
         ("differs", {"gates": arms(1e-3), "gpu": True}),
     ],
     "P7": [
-        ("reproduced", timed(LF, loss={(TA, "lf-hi"): LOST})),
+        ("reproduced", lost_at("lf-hi", 13)),
+        ("reproduced", lost_at("lf-hi", 13, ok=False, message="13 blocks missing")),
+        ("differs", lost_at("lf-hi", 0)),  # the samples' count saw it, the gate did not
+        ("undecided", lost_at("lf-lo", 13)),
+        ("undecided", timed(LF, loss={(TA, "lf-hi"): LOST}, gates=[gate("cuda", "gpu", "lf-hi")])),
         ("differs", timed(LF)),
         ("refuted", timed(LF, loss={(TA, "base"): LOST})),
     ],
@@ -429,6 +448,17 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
         ("differs", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 30.0}, noise=0.0, ramp=True)),
         # The twins differ, and the clock stood still: whatever it is, it is no ramp.
         ("differs", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 40.0}, blocked=0.8)),
+        # The control is one pass by design; what it is held against is not.
+        ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 40.0}, blocked=0.8, ramp=True, control=1)),
+        ("undecided", timed({(CA, "base"): 30.0, (CA, "base+blocked"): 40.0}, blocked=0.8, ramp=True, passes=1)),
+        (
+            "undecided",
+            timed(
+                {(CA, "base"): 30.0, (CA, "base+blocked"): 40.0},
+                blocked=0.8,
+                loss={(kernel, "base+blocked"): {"sm_clock_mhz": None} for kernel in (CA, f"{CA}@twin")},
+            ),
+        ),
     ],
     "P13": [
         ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+shared"): 900.0})),
@@ -451,7 +481,8 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
     "P17": [
         ("reproduced", timed(TABLE1)),
         ("differs", timed({**TABLE1, **scaled(TU, UPDATE, 3.5)})),
-        ("needs-toolchain", timed({k: v for k, v in TABLE1.items() if not k[0].startswith("rust")})),
+        ("needs-toolchain", timed({k: v for k, v in TABLE1.items() if not k[0].startswith("rust")}, **NO_OXIDE)),
+        ("undecided", timed({k: v for k, v in TABLE1.items() if not k[0].startswith("rust")})),
         ("undecided", timed(TABLE1, passes=1)),
     ],
     "P18": [
@@ -538,7 +569,8 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
             ),
         ),
         ("differs", {"manifests": MANIFESTS, "counters": counters(ns_cuda=45.0, ns_scoped=42.0), "gpu": True}),
-        ("needs-toolchain", timed(cuda({"base": 30.0}))),
+        ("needs-toolchain", timed(cuda({"base": 30.0}), **NO_OXIDE)),
+        ("undecided", timed(cuda({"base": 30.0}))),
     ],
     "P29": [("reproduced", hypotheses(1.0)), ("refuted", hypotheses(1.3))],
     "P30": [
@@ -624,7 +656,11 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
             "undecided",
             {"manifests": WHILE_BUILT, "gates": [gate("triton-while", "gpu", "base", ok=False, message="lost")]},
         ),
-        ("needs-toolchain", {}),
+        ("undecided", {}),
+        (
+            "needs-toolchain",
+            {"skipped": [Skipped(kernel="triton/*", cell="*", status="needs-toolchain", why="no Triton")]},
+        ),
     ],
     "P36": [
         ("reproduced", findings(triton__scalar_atomic__outcome="abort", triton__version="3.6.0")),
@@ -642,7 +678,8 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
     "P39": [
         ("reproduced", oxide()),
         ("refuted", oxide(oxide__parent__load__builds=True)),
-        ("needs-toolchain", {}),
+        ("needs-toolchain", {"study": "host"}),
+        ("undecided", {}),
     ],
     "P40": [
         (
@@ -674,13 +711,46 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
         ("reproduced", timed(alternatives(1.1, 1.1))),
         ("refuted", timed(alternatives(1.1, 0.8))),
         ("undecided", timed(cuda({"base": 30.0}))),
-        ("needs-toolchain", timed({k: v for k, v in alternatives(1.1, 1.1).items() if not k[0].startswith("rust")})),
+        (
+            "needs-toolchain",
+            timed({k: v for k, v in alternatives(1.1, 1.1).items() if not k[0].startswith("rust")}, **NO_OXIDE),
+        ),
+        ("undecided", timed(alternatives(1.1, 1.1), twins=False)),
     ],
     "P42": [
         ("reproduced", timed(cuda({"base": 30.0}), gates=around("base"))),
         ("undecided", timed(cuda({"base": 30.0}), gates=around("base")[:1])),
         ("undecided", timed(cuda({"base": 30.0}), gates=around("base", ok=False, message="wrong"))),
         ("undecided", timed(cuda({"base": 30.0}), gates=around("base"), twins=False)),
+        # The red gate is CUDA's, and the samples that are marked are Triton's.
+        (
+            "undecided",
+            timed(
+                {**cuda({"base": 30.0}), (TA, "base"): 480.0},
+                gates=[*around("base", ok=False, message="wrong"), *around("base", "triton")],
+                loss={(TA, "base"): LOST},
+            ),
+        ),
+        # The red gate is Triton's, and so are the samples that are marked.
+        (
+            "reproduced",
+            timed(
+                {**cuda({"base": 30.0}), (TA, "base"): 480.0},
+                gates=[*around("base"), *around("base", "triton", ok=False, message="wrong")],
+                loss={(TA, "base"): {"status": "failed"}},
+            ),
+        ),
+        # An arm's kernel is sound in another arm; the one that is not has to be marked.
+        (
+            "reproduced",
+            timed(
+                {**cuda({"base": 30.0}), (CU, "base"): 250.0, (TU, "base"): 400.0},
+                gates=[*around("base"), *around("base", "triton-update", ok=False, message="wrong")],
+                loss={(TU, "base"): {"status": "failed"}},
+            ),
+        ),
+        ("undecided", timed(cuda({"base": 30.0}), gates=[*around("base"), *around("base", "unknown", ok=False)])),
+        ("undecided", timed(cuda({"base": 30.0}), gates=around("base"), stranger=True)),
     ],
     "P43": [
         ("reproduced", timed({**scaled(CU, UPDATE, 1.0), **scaled(TU, UPDATE, 1.4)})),
@@ -693,7 +763,8 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
     "B2": [
         ("reproduced", timed(study(rust=0.9675))),
         ("differs", timed(study(rust=1.03))),
-        ("needs-toolchain", timed({k: v for k, v in study().items() if k[0].startswith("cuda")})),
+        ("needs-toolchain", timed({k: v for k, v in study().items() if k[0].startswith("cuda")}, **NO_OXIDE)),
+        ("undecided", timed({k: v for k, v in study().items() if k[0].startswith("cuda")})),
     ],
     "B3": [
         ("reproduced", findings(clock__bias__mandelbrot=3e-5, clock__bias__saxpy=7e-5)),
@@ -734,7 +805,7 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
         ("reproduced", timed(study(rust=0.9675, off=1.041, off_rust=0.9675 * 1.1555))),
         ("differs", timed(study(rust=0.9675, off=1.041, off_rust=0.9675 * 1.05))),
     ],
-    "B13": [("reproduced", loops()), ("differs", loops(12)), ("needs-toolchain", {})],
+    "B13": [("reproduced", loops()), ("differs", loops(12)), ("needs-toolchain", {"study": "fma"}), ("undecided", {})],
     "B14": [("reproduced", timed(controls(0.97, 1.0))), ("refuted", timed(controls(1.0, 1.0)))],
     "B15": [
         ("reproduced", findings(fma__trivial_pixels__equal=True, fma__trivial_pixels__images_differ=27510)),
@@ -814,7 +885,9 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
         ("undecided", {}),
     ],
     "O6": [
-        ("reproduced", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 0.8)})),
+        ("reproduced", without_wait(0.8)),
+        ("refuted", without_wait(0.8, ok=False, message="2 blocks missing")),
+        ("undecided", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 0.8)})),
         ("refuted", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 1.2)})),
         ("refuted", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 0.8)}, loss={(NOWAIT, "r-2.0"): LOST})),
         (
@@ -823,7 +896,7 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
                 {**cuda(), **scaled(NOWAIT, ALLOCATE, 0.8)}, loss={(NOWAIT, "r-2.0"): {**UNKNOWN, "status": "failed"}}
             ),
         ),
-        ("undecided", timed({**cuda(), **scaled(NOWAIT, ALLOCATE, 1.0)})),
+        ("undecided", without_wait(1.0)),
     ],
     "O7": [
         (
@@ -852,7 +925,8 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
                 }
             ),
         ),
-        ("needs-toolchain", timed({**cuda(), **scaled("rust-nvptx/allocate/plain", ALLOCATE, 1.0)})),
+        ("needs-toolchain", timed({**cuda(), **scaled("rust-nvptx/allocate/plain", ALLOCATE, 1.0)}, **NO_OXIDE)),
+        ("undecided", timed({**cuda(), **scaled("rust-nvptx/allocate/plain", ALLOCATE, 1.0)})),
     ],
 }
 
@@ -869,7 +943,12 @@ def build(root: Path, spec: Spec) -> Path:
     times, full = spec.pop("times", {}), spec.pop("full", None)
     changing, blocked = spec.pop("changing", None), spec.pop("blocked", None)
     filled_clock, ramp = spec.pop("filled_clock", None), spec.pop("ramp", False)
+    control, stranger = spec.pop("control", None), spec.pop("stranger", False)
     rows = sample_rows(times, **keywords)
+    if control is not None:
+        rows = [row for row in rows if "+" not in row["cell"] or row["pass"] < control]
+    if stranger:
+        rows[-1]["device_uuid"] = "GPU-elsewhere"
     for row in rows:
         if changing is not None and (row["kernel"], row["cell"]) == changing and row["pass"] == 1:
             row["lost_blocks"] += 1
@@ -998,9 +1077,41 @@ def test_the_archive_with_the_most_behind_its_verdict_answers(tmp_path: Path) ->
     a, b = views(tmp_path / "p35", {**many, "cells": ["lf-941"], "gpu": True}, {**few, **newer})
     answer, archive, _ = best(REGISTRY.claims["P35"], [a, b])
     assert archive is a.archive and "load 0.941" in answer.reason and "on the GPU" in answer.reason
-    a, b = views(tmp_path / "p7", timed(LF, loss={(TA, "lf-hi"): LOST}), {**timed({(TA, "base"): 480.0}), **newer})
+    a, b = views(tmp_path / "p7", lost_at("lf-hi", 13), {**timed({(TA, "base"): 480.0}), **newer})
     answer, archive, elsewhere = best(REGISTRY.claims["P7"], [a, b])
     assert (answer.verdict, archive, elsewhere[0][0].verdict) == ("reproduced", a.archive, "differs")
+
+
+def test_undecided_over_more_cells_is_not_outvoted_by_decided_over_fewer(tmp_path: Path) -> None:
+    """P11, P14 and P7: the matrix is undecided over all cells, a newer study decides over one."""
+    newer = {"created_utc": "2026-02-01T00:00:00Z", "study": "attribution"}
+    few = {**cuda({"base": 30.0}), **scaled(CA, {"base": 30.0}, 0.6, "filled")}
+    many = {**cuda(), **scaled(CA, ALLOCATE, {**dict.fromkeys(ALLOCATE, 1.0), "base": 0.6}, "filled")}
+    pairs = {
+        "P11": (timed(many), timed(few)),
+        "P14": (timed(cuda(), rounds=6), timed(cuda({"base": 30.0}), rounds=30)),
+        "P7": (timed(LF, loss={(TA, "lf-hi"): LOST}), timed({(TA, "base"): 480.0, (TA, "r-0.25"): 480.0})),
+    }
+    decided = {"P11": "reproduced", "P14": "reproduced", "P7": "differs"}
+    for identity, (matrix, other) in pairs.items():
+        a, b = views(tmp_path / identity, matrix, {**other, **newer})
+        for order in ([a, b], [b, a]):
+            answer, archive, elsewhere = best(REGISTRY.claims[identity], order)
+            assert (answer.verdict, archive) == ("undecided", a.archive), identity
+            assert [(v.verdict, w) for v, w in elsewhere] == [(decided[identity], b.archive)]
+            assert answer.reason.endswith(f"With less behind it: {decided[identity]} in {b.archive.name}."), identity
+        # The other way round the decided verdict has more behind it, and the undecided one is listed.
+        c, d = views(tmp_path / f"{identity}-2", other, {**timed(cuda({"r-2.0": 30.0})), **newer})
+        answer, archive, _ = best(REGISTRY.claims[identity], [c, d])
+        assert (answer.verdict, archive) == (decided[identity], c.archive), identity
+
+
+def test_an_archive_that_lacks_something_is_no_undecided_one(tmp_path: Path) -> None:
+    """What another archive did not measure outvotes nothing, however much else it holds."""
+    few = {**cuda({"base": 30.0}), **scaled(CA, {"base": 30.0}, 0.6, "filled")}
+    a, b = views(tmp_path, timed(TABLE1), timed(few))
+    answer, archive, elsewhere = best(REGISTRY.claims["P11"], [a, b])
+    assert (answer.verdict, archive, elsewhere) == ("reproduced", b.archive, [])
 
 
 def test_an_archive_of_another_study_does_not_say_what_is_missing(tmp_path: Path) -> None:
@@ -1048,6 +1159,52 @@ def test_findings_of_any_shape_give_a_verdict(tmp_path: Path) -> None:
             found = evaluate.judge(claim, [view] if claim.spans else view)
             assert found.verdict in VERDICTS, claim.id
         json.dumps(verdicts([view.archive]), allow_nan=False)
+
+
+def lets_through(views: Sequence[View]) -> None:
+    """Every predicate over these archives, nothing but `Open` caught."""
+    for claim, asked in [(c, v) for c in evaluate.registered() for v in ([views] if c.spans else views)]:
+        try:
+            found = claim.decide(asked)
+        except Open as open_:
+            found = open_.verdict
+        assert found.verdict in VERDICTS, claim.id
+
+
+def test_no_predicate_errs_over_an_archive_that_is_not_hostile(tmp_path: Path) -> None:
+    """judge() turns an error into `undecided`, for archives of any shape; a slip of ours must not hide there."""
+    for identity, cases in CASES.items():
+        for number, (_, spec) in enumerate(cases):
+            lets_through([View(load(build(tmp_path / f"{identity}-{number}", spec)))])
+    lets_through([View(load(root)) for root in find(evaluate.RESULTS)])
+
+
+def test_an_error_says_that_the_findings_have_an_unexpected_form(tmp_path: Path) -> None:
+    view = View(load(write_archive(tmp_path / "a", evidence={"fma.images": {"pairs": [3], "size": 4096}})))
+    assert evaluate.judge(REGISTRY.claims["B6"], view).verdict == "undecided"
+    hostile = {"pairs": [3], "size": 4096, "iterations": 500}
+    view = View(load(write_archive(tmp_path / "b", evidence={"fma.images": hostile}, study="fma")))
+    found = evaluate.judge(REGISTRY.claims["B6"], view)
+    assert found.verdict == "undecided" and "findings have an unexpected form" in found.reason
+
+
+def test_what_is_missing_is_named_for_what_it_is(tmp_path: Path) -> None:
+    """A study that did not ask has no missing toolchain and no missing GPU; the words name this archive."""
+    programs, matrix, host = views(
+        tmp_path, {**timed(study()), "study": "fma"}, timed(cuda()), {"study": "host", "cells": ["base"]}
+    )
+    for identity in ("P17", "P18", "P20", "P28", "P29", "P31", "P35", "P39", "O1", "O3", "O4", "O7"):
+        found = evaluate.judge(REGISTRY.claims[identity], programs)
+        assert found.verdict == "undecided" and "study fma" in found.reason, (identity, found.reason)
+    for number in (*range(1, 6), 7, 11, 12, 13, 14, 16, 17, 19):
+        found = evaluate.judge(REGISTRY.claims[f"B{number}"], matrix)
+        assert found.verdict == "undecided" and "study matrix" in found.reason, (number, found.reason)
+    for identity in ("P4", "P10", "B3", "P17", "B1", "O1"):
+        assert evaluate.judge(REGISTRY.claims[identity], host).verdict == "needs-gpu", identity
+    for view in (programs, matrix, host):
+        for claim in evaluate.registered():
+            if not claim.spans:
+                assert "no archive" not in evaluate.judge(claim, view).reason, claim.id
 
 
 def test_images_are_read_from_the_findings_too(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.claims import figures, statistics
-from harness.claims.registry import Compared, Open, Verdict, View, claim
+from harness.claims.registry import Compared, Open, Verdict, View, claim, need_floor
 from harness.claims.statistics import PASS, SERIAL, Regime
 
 JIT = Regime(load="jit")
@@ -29,7 +29,7 @@ def need_pair(view: View, cell: str, ours: str, base: str, regime: Regime = SERI
     Raises:
         Open: no GPU, cuda-oxide absent, or too few passes.
     """
-    view.need_kernels(base, ours, verdict="needs-gpu")
+    view.need_kernels(base, ours)
     compared = view.compare(ours, base, cell, regime)
     if compared is None or len(compared.us.passes) < statistics.MIN_PASSES:
         raise Open("undecided", f"{ours} and {base} share fewer than {statistics.MIN_PASSES} passes on {cell}")
@@ -65,7 +65,7 @@ def images(view: View) -> dict[str, Any]:
     """
     document = view.value("fma.images", dict) or view.archive.json("raw/fma.json")
     if not isinstance(document, dict) or not isinstance(document.get("pairs"), list):
-        raise Open("undecided", "the contraction study's images are not in this archive")
+        raise view.lacking("fma.images")
     if (document.get("size"), document.get("iterations")) != (4096, 500):
         raise Open(
             "undecided",
@@ -74,11 +74,16 @@ def images(view: View) -> dict[str, Any]:
     return document
 
 
-def need_patterns(document: dict[str, Any], *names: str) -> list[dict[str, Any]]:
+def need_patterns(view: View, document: dict[str, Any], *names: str) -> list[dict[str, Any]]:
+    """What is known of images by name.
+
+    Raises:
+        Open: one was not made.
+    """
     patterns = document.get("patterns") or {}
     for name in names:
         if not isinstance(patterns.get(name), dict) or "hash" not in patterns[name]:
-            raise Open("needs-toolchain" if "oxide/" in name else "undecided", f"no image of {name}")
+            raise view.untimed(f"or draw {name}", [name.split("@")[0]])
     return [patterns[name] for name in names]
 
 
@@ -109,12 +114,13 @@ def exactly(found: dict[str, float], wanted: dict[str, float], what: str) -> Ver
     "SAXPY is a tie: both languages run at the card's memory bandwidth.",
     scope="2^24 elements, blocks of 256",
     paper="92 % of the theoretical bandwidth; Rust 0.01-0.02 % slower, A/A 0.03 %",
-    tolerance="not different beyond the A/A floor; bandwidth share within 5 points",
+    tolerance="not different beyond the A/A floor, without which nothing is decided; bandwidth share within 5 points",
 )
 def saxpy_tie(view: View) -> Verdict:
     base = kernel("cuda", "saxpy")
     compared = need_pair(view, "saxpy", kernel("rust-oxide", "saxpy"), base)
     elements, bandwidth = view.need("saxpy.elements", "device.bandwidth_gb_s")
+    need_floor([compared])
     us = view.median_us(base, "saxpy")
     assert us is not None
     share = 12 * elements / us / 1e3 / bandwidth  # reads x and y, writes y: 12 bytes an element
@@ -172,7 +178,7 @@ def events_and_wall(view: View) -> Verdict:
 )
 def jit_outside(view: View) -> Verdict:
     base = kernel("cuda")
-    view.need_kernels(base, verdict="needs-gpu")
+    view.need_kernels(base)
     found = {}
     for name, other in (("JIT", base), ("sm_80 PTX", f"{base}@sm80")):
         us, cycles = (
@@ -278,7 +284,9 @@ def escape_moves_nothing(view: View) -> Verdict:
 )
 def one_fusion(view: View) -> Verdict:
     document = images(view)
-    nvcc, oxide, nvcc_escape, oxide_escape = need_patterns(document, "nvcc", "oxide", "nvcc+escape", "oxide+escape")
+    nvcc, oxide, nvcc_escape, oxide_escape = need_patterns(
+        view, document, "nvcc", "oxide", "nvcc+escape", "oxide+escape"
+    )
     pixels = pair(document, "nvcc", "oxide")["pixels"]
     # The patterns differ in that fusion and in the escape test; the escape test changes neither image.
     holds = nvcc["hash"] == nvcc_escape["hash"] and oxide["hash"] == oxide_escape["hash"] and pixels > 0
@@ -296,7 +304,7 @@ def one_fusion(view: View) -> Verdict:
 )
 def net_iterations(view: View) -> Verdict:
     document = images(view)
-    (nvcc,) = need_patterns(document, "nvcc")
+    (nvcc,) = need_patterns(view, document, "nvcc")
     net, total = pair(document, "nvcc", "oxide")["net"], nvcc["sum"]
     met = net == figures.blog("net") and abs(total / figures.blog("iterations_total") - 1) <= 0.005
     return Verdict(
@@ -317,7 +325,7 @@ def off_slower(view: View) -> Verdict:
     ours, base = kernel("rust-oxide", contraction="off"), kernel("cuda", contraction="off")
     compared = need_pair(view, "mandelbrot", ours, base)
     document = images(view)
-    need_patterns(document, ours, base)
+    need_patterns(view, document, ours, base)
     pixels = pair(document, base, ours)["pixels"]
     reason = (
         f"with contraction off {pixels:,} pixels differ, and Rust takes {_percent(gap(compared))} time than C++ (the "
@@ -376,7 +384,8 @@ def loop_lengths(view: View) -> Verdict:
                 if values[part] != figure
             ]
     if not checked:
-        raise Open("needs-toolchain", "no loop of the contraction study for sm_89 was counted")
+        lacks = "no loop of the contraction study for sm_89 was counted"
+        raise view.lacking("sass.cuda/fma/mandelbrot-default-b256.sm_89.loop.instructions", "needs-toolchain", lacks)
     reason = f"{'; '.join(words)}." + (f" Not built: {', '.join(absent)}." if absent else "")
     if misses:
         return Verdict(
@@ -448,7 +457,7 @@ def trivial_check(view: View) -> Verdict:
     tolerance="C++ draws more in every pass; the size is the card's",
 )
 def conditions(view: View) -> Verdict:
-    view.need_kernels(kernel("cuda"), kernel("rust-oxide"), verdict="needs-gpu")
+    view.need_kernels(kernel("cuda"), kernel("rust-oxide"))
     sides = {}
     for name, lang in (("C++", "cuda"), ("Rust", "rust-oxide")):
         rows = view.table.select(kernel(lang), "mandelbrot").dropna(subset=["power_w", "sm_clock_mhz", "temperature_c"])
@@ -481,7 +490,7 @@ def conditions(view: View) -> Verdict:
     tolerance="none",
 )
 def install_facts(view: View) -> Verdict:
-    lacks = "no archive says what cuda-oxide's own build needs: cargo oxide was not run where they were made"
+    lacks = "cargo oxide was not run where this archive was made, so it does not say what cuda-oxide's own build needs"
     curand, jitlink = view.need(
         "install.curand_needed",
         "install.materialize_needs_nvjitlink",
@@ -525,7 +534,7 @@ def no_matching_setting(view: View) -> Verdict:
     pixels = view.value("fma.ptxas_nofmad.pixels")
     if pixels is None:  # the GPU's images, where they were taken
         document = images(view)
-        need_patterns(document, kernel("cuda"), f"{kernel('rust-oxide')}@nofmad")
+        need_patterns(view, document, kernel("cuda"), f"{kernel('rust-oxide')}@nofmad")
         pixels = pair(document, kernel("cuda"), f"{kernel('rust-oxide')}@nofmad")["pixels"]
     reason = (
         f"cuda-oxide's default PTX, assembled by ptxas -fmad=false, gives an image that departs from nvcc's default in "

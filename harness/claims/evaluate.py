@@ -1,9 +1,11 @@
 """Every claim over the archives at hand: one verdict an id, and where it came from.
 
-Archives are never pooled. A claim is judged on each archive alone and the best archive answers: a decided verdict
-before an open one, a complete run before a quick or unfinished one, then the one with the most behind its verdict
-(cells, gates, samples), then the newer. What other archives say is listed under `elsewhere`. Claims about several
-archives (`spans`) get them all.
+Archives are never pooled. A claim is judged on each archive alone, and of those that measured it the best answers: a
+complete run before a quick or unfinished one, then the one with the most behind its verdict (cells, gates, samples),
+then a decided verdict before an undecided one, then the newer. So an undecided verdict over more cells is not outvoted
+by a decided one over fewer; it says who decides. What the others say is listed under `elsewhere`. Where no archive
+measured it, one whose study is about the claim says what is missing. Claims about several archives (`spans`) get them
+all.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def registered() -> list[Claim]:
     return [REGISTRY.claims[i] for i in IDS] + [c for i, c in REGISTRY.claims.items() if i not in IDS]
 
 
-UNFIT = "what the archive holds does not fit this claim"
+UNFIT = "the archive's findings have an unexpected form"
 
 
 def judge(claim: Claim, view: View | Sequence[View]) -> Verdict:
@@ -59,6 +61,7 @@ def judge(claim: Claim, view: View | Sequence[View]) -> Verdict:
         return open_.verdict
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # An archive is untrusted input: what its findings hold may be of any shape, and a claim's page must still come.
+        # Nothing of ours may land here: a test lets these through over every archive that is not hostile.
         return Verdict("undecided", f"{UNFIT}: {type(error).__name__} {str(error)[:120]}")
 
 
@@ -73,12 +76,7 @@ _OPEN_ORDER = ("undecided", "needs-two-gpus", "needs-data", "needs-toolchain", "
 
 
 def best(claim: Claim, views: Sequence[View]) -> tuple[Verdict, Archive | None, list[tuple[Verdict, Archive]]]:
-    """The answering verdict with its archive, and the decided verdicts of the others.
-
-    Of several archives that decide, a whole one answers before a quick one, then the one with the most behind its
-    verdict (cells, gates, samples), then the newest. Where none decides, one whose study is about the claim says what
-    is missing.
-    """
+    """The answering verdict with its archive, and the verdicts of the others that measured it (the rule: above)."""
     if not views:
         return NO_ARCHIVE, None, []
     if claim.spans:
@@ -86,13 +84,27 @@ def best(claim: Claim, views: Sequence[View]) -> tuple[Verdict, Archive | None, 
     judged = [
         (judge(claim, view), view.archive) for view in sorted(views, key=lambda v: _rank(v.archive), reverse=True)
     ]
-    decided = [(verdict, archive) for verdict, archive in judged if verdict.verdict in DECIDED]
+    measured = [pair for pair in judged if _measured(pair[0])]
+    if not measured:
+        order = lambda pair: (not pair[0].fits, not pair[1].run.gpu, _OPEN_ORDER.index(pair[0].verdict))  # noqa: E731
+        return *min(judged, key=order), []
     # Stable: archives with as much behind their verdict stay in the order of _rank.
-    decided.sort(key=lambda pair: (not pair[1].complete, pair[1].run.quick, -_weight(pair[0])))
-    if decided:
-        return decided[0][0], decided[0][1], decided[1:]
-    with_gpu = [pair for pair in judged if pair[1].run.gpu] or judged
-    return *min(with_gpu, key=lambda pair: (not pair[0].fits, _OPEN_ORDER.index(pair[0].verdict))), []
+    measured.sort(
+        key=lambda pair: (
+            not pair[1].complete, pair[1].run.quick, -_weight(pair[0]), pair[0].verdict not in DECIDED
+        )
+    )  # fmt: skip
+    (answer, archive), others = measured[0], measured[1:]
+    deciding = [f"{v.verdict} in {a.name}" for v, a in others if v.verdict in DECIDED]
+    if answer.verdict not in DECIDED and deciding:
+        reason = f"{answer.reason} With less behind it: {', '.join(deciding)}."
+        answer = dataclasses.replace(answer, reason=reason)
+    return answer, archive, others
+
+
+def _measured(verdict: Verdict) -> bool:
+    """Whether a verdict rests on what the archive measured, rather than on what it lacks."""
+    return verdict.verdict in DECIDED or (verdict.verdict == "undecided" and _weight(verdict) > 0)
 
 
 def _weight(verdict: Verdict) -> float:
@@ -180,6 +192,7 @@ def as_text(document: Sequence[dict[str, Any]]) -> str:
     for row in document:
         where = f"  [{row['archive']}]" if row["archive"] else ""
         lines += [f"{row['id']:<4} {row['verdict']:<16} {row['statement']}", f"     {row['reason']}{where}"]
+        lines += [f"     elsewhere: {other['verdict']} [{other['archive']}]" for other in row["elsewhere"]]
     counts = {
         word: sum(row["verdict"] == word for row in document) for word in dict.fromkeys(r["verdict"] for r in document)
     }

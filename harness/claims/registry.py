@@ -6,6 +6,7 @@ is writing that function under `@claim(...)` in paper.py, blog.py or ours.py; no
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -158,6 +159,18 @@ class Compared:
         }
 
 
+NO_TOOLCHAIN = ("needs-toolchain", "toolchain-unsupported")
+"""Statuses of a kernel or a manifest that say a compiler was missing or too old."""
+
+# Which study makes a finding, by how its name begins.
+STUDIES_OF = {
+    **dict.fromkeys(("probes.", "fault.", "sphere.", "triton.", "compile.", "oxide.", "install.", "rustc."), ("host",)),
+    **dict.fromkeys(("extract.", "single_launch.", "small_pool.", "cap32."), ("matrix",)),
+    **dict.fromkeys(("clock.", "jit.", "saxpy.", "device."), ("fma",)),
+    **dict.fromkeys(("fma.", "ptx.", "sass."), ("fma", "host")),
+    "hypothesis.": ("attribution",),
+}
+
 # Language stand-ins: the paper's Rust is cuda-oxide. An archive made without it has stock rustc's kernels, which then
 # answer, named as such; only where the claim is about cuda-oxide itself is it needed.
 RUST = ("rust-oxide", "rust-nvptx")
@@ -196,7 +209,8 @@ class View:
         """Findings that must all be there.
 
         Args:
-            lacks: what to say where one is not; its name where blank.
+            verdict: what is missing, where this archive's study is the one that makes the finding.
+            lacks: what to say then; the finding's name where blank.
 
         Raises:
             Open: one is not.
@@ -204,8 +218,19 @@ class View:
         values = [self.value(name, kind) for name in names]
         missing = [name for name, value in zip(names, values, strict=True) if value is None]
         if missing:
-            raise Open(verdict, lacks or f"no archive has the finding {missing[0]}", fits=False)
+            raise self.lacking(missing[0], verdict, lacks)
         return values
+
+    def lacking(self, finding: str, verdict: str = "undecided", lacks: str = "") -> Open:
+        """What to raise where a finding is absent. Of a study that does not make it nothing follows but that; a GPU is
+        missing only where there was none."""
+        studies = next((s for start, s in STUDIES_OF.items() if finding.startswith(start)), ())
+        fits = self.archive.run.study in studies
+        made = f", which study {' or '.join(studies)} makes" if studies and not fits else ""
+        words = f"this archive, of study {self.archive.run.study}, has not the finding {finding}{made}"
+        if verdict == "needs-gpu":
+            return Open("undecided" if self.gpu else verdict, words, fits)
+        return Open(verdict, lacks or words) if fits else Open("undecided", words, fits=False)
 
     # ---- samples
 
@@ -221,19 +246,51 @@ class View:
         """
         self.need_gpu()
         timed = set(self.table.kernels(stage))
-        for language in RUST:
-            if f"{language}/{stage}/plain" in timed:
-                return f"{language}/{stage}/plain"
-        raise Open("needs-toolchain", f"no Rust {stage} kernel was timed")
+        names = [f"{language}/{stage}/plain" for language in RUST]
+        for name in names:
+            if name in timed:
+                return name
+        raise self.untimed(f"a Rust {stage} kernel", names)
 
-    def need_kernels(self, *kernels: str, verdict: str = "undecided") -> None:
-        """Raises Open unless every kernel was timed. A cuda-oxide kernel that is absent needs its toolchain."""
+    def need_kernels(self, *kernels: str) -> None:
+        """Raises Open unless every kernel was timed."""
         self.need_gpu()
         timed = set(self.table.kernels())
         for kernel in kernels:
             if kernel not in timed:
-                missing = "needs-toolchain" if kernel.startswith("rust-oxide/") else verdict
-                raise Open(missing, f"{kernel} was not timed", fits=False)
+                raise self.untimed(kernel, [kernel])
+
+    def untimed(self, what: str, kernels: Sequence[str]) -> Open:
+        """What to raise where none of these kernels was timed or built: a toolchain is missing only where the run says
+        so."""
+        for kernel in kernels:
+            why = self._no_toolchain(kernel)
+            if why is not None:
+                return Open("needs-toolchain", f"{kernel} was not built: {why}")
+        return Open("undecided", f"this archive, of study {self.archive.run.study}, did not time {what}", fits=False)
+
+    def _no_toolchain(self, kernel: str) -> str | None:
+        """Why a kernel was not built, where it is for want of a toolchain."""
+        for entry in self.archive.run.skipped:
+            if entry.status in NO_TOOLCHAIN and fnmatch.fnmatchcase(kernel, entry.kernel):
+                return entry.why
+        manifest = self.manifest(kernel)
+        if manifest is not None and manifest.get("status") in NO_TOOLCHAIN:
+            return str(manifest.get("reason") or manifest["status"])
+        return None
+
+    def need_manifest(self, kernel: str) -> dict[str, Any]:
+        """The manifest of a kernel that was built.
+
+        Raises:
+            Open: it was not.
+        """
+        manifest = self.manifest(kernel)
+        if manifest is not None and manifest.get("status") == "ok":
+            return manifest
+        if manifest is None or self._no_toolchain(kernel) is not None:
+            raise self.untimed(f"or build {kernel}", [kernel])
+        raise Open("undecided", f"{kernel} was not built: {manifest.get('reason', manifest.get('status'))}")
 
     @cached_property
     def _compared(self) -> dict[tuple[str, str, str, Regime], Compared | None]:
@@ -299,6 +356,13 @@ class View:
         known = load_cells().get(cell)
         return known.axis if known is not None else ""
 
+    def need_passes(self, *keys: tuple[str, str]) -> None:
+        """Raises Open unless each (kernel, cell) has MIN_PASSES passes, serial on a fresh table."""
+        for kernel, cell in keys:
+            count = len(self.table.medians(kernel, cell))
+            if count < statistics.MIN_PASSES:
+                raise Open("undecided", f"{count} passes of {kernel} on {cell}, {statistics.MIN_PASSES} needed")
+
     def median_us(self, kernel: str, cell: str, regime: Regime = SERIAL) -> float | None:
         """Median over passes of the passes' median time, microseconds a launch."""
         medians = list(self.table.medians(kernel, cell, regime).values())
@@ -347,6 +411,25 @@ def span(found: Sequence[Compared]) -> tuple[float, float, float]:
     """Median, lowest and highest of the cells' median ratios."""
     values = [compared.us.median for compared in found]
     return statistics.median(values), min(values), max(values)
+
+
+def need_floor(found: Sequence[Compared]) -> None:
+    """Where `not different` speaks for a claim, there must have been something to differ from.
+
+    Raises:
+        Open: a cell has no A/A control.
+    """
+    bare = [compared.cell for compared in found if compared.floor is None]
+    if bare:
+        raise Open("undecided", f"no A/A control on {', '.join(dict.fromkeys(bare))}")
+
+
+def over(found: Sequence[Compared], limit: float) -> str | None:
+    """`refuted` where a cell is above the limit in every pass, beyond its A/A floor; `undecided` where one is above it
+    in the median only, or has no floor; None where none is above."""
+    if any(c.floor is not None and c.us.low > limit * (1 + c.floor) for c in found):
+        return "refuted"
+    return "undecided" if any(c.floor is None or c.us.median > limit for c in found) else None
 
 
 def worst_floor(found: Sequence[Compared]) -> float | None:
