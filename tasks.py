@@ -54,8 +54,12 @@ def task(**options: Any) -> Callable[[Callable[..., None]], Any]:
     return wrap
 
 
-def _number(kind: type, value: str | None, option: str, minimum: float) -> Any:
-    """An option's number of this kind, or None where the option is not given."""
+def _number(kind: type, value: str | None, option: str, least: float | None = None, above: float = 0) -> Any:
+    """An option's number of this kind, or None where the option is not given.
+
+    Args:
+        least: the smallest number that is allowed; where it is left out, all `above` are.
+    """
     if value is None:
         return None
     try:
@@ -63,9 +67,11 @@ def _number(kind: type, value: str | None, option: str, minimum: float) -> Any:
     except ValueError:
         number = None
     # Written so that NaN is refused too.
-    if number is None or not number >= minimum or number == float("inf"):
-        wanted = "a whole number" if kind is int else "a number"
-        raise UsageError(f"{option} {value}: {wanted} of at least {minimum} is needed")
+    fits = number is not None and (number > above if least is None else number >= least) and number != float("inf")
+    if not fits:
+        wanted = "a whole number" if kind is int else "a finite number"
+        bound = f"above {above}" if least is None else f"of at least {least}"
+        raise UsageError(f"{option} {value}: {wanted} {bound} is needed")
     return number
 
 
@@ -87,6 +93,68 @@ def _architectures(values: list[str]) -> list[int] | None:
         chosen.append(int(digits))
     return list(dict.fromkeys(chosen)) or None
 
+
+VALUES = {
+    "arch": "SM",
+    "arms": "LIST",
+    "cells": "GLOBS",
+    "cap": "WEIGHT",
+    "depth-max": "METRES",
+    "depth-scale": "UNITS",
+    "devices": "LIST",
+    "frames": "N",
+    "iterations": "N",
+    "out": "PATH",
+    "passes": "N",
+    "pool": "BLOCKS",
+    "size": "PIXELS",
+    "stride": "N",
+    "table": "SLOTS",
+    "voxel": "METRES",
+    "m": "MARKER",
+    "args": "WORDS",
+}
+"""What an option's value is called in the help; its own name in capitals where it is not here."""
+
+
+def _fusing_arms() -> list[str]:
+    from harness.build.kernels import ARMS
+
+    return [arm.name for arm in ARMS.values() if arm.allocate is not None]
+
+
+def _all_arms() -> list[str]:
+    from harness.build.kernels import ARMS
+
+    return list(ARMS)
+
+
+def _cells() -> list[str]:
+    from harness.workload.cells import load_cells
+
+    return list(load_cells())
+
+
+def _studies() -> list[str]:
+    from harness.measure.studies import STUDIES
+
+    return list(STUDIES)
+
+
+def _architectures_built() -> list[str]:
+    from harness.build.kernels import ARCHITECTURES
+
+    return [str(arch) for arch in ARCHITECTURES]
+
+
+CHOICES: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "arch": ("built where --arch is left out", _architectures_built),
+    "arm": ("arms", _fusing_arms),
+    "arms": ("arms", _all_arms),
+    "cells": ("cells", _cells),
+    "study": ("studies", _studies),
+}
+"""Option -> what it chooses from, from the tables that say so; listed in the help of every task that has the option."""
 
 ARMS = "arms or globs of kernel names, separated by commas; all where it is left out"
 CELLS = "globs of cell names, separated by commas"
@@ -114,11 +182,13 @@ def doctor(c: Any, strict: bool = False, json: bool = False) -> None:
         raise IrrError(f"{len(findings['problems'])} problems, listed above")
 
 
-@task(iterable=["arch"], help={"arch": "compute capability, as 90; repeatable", "arms": ARMS})
+@task(iterable=["arch"], help={"arch": "compute capability, as 90; repeatable, or several as 80,90", "arms": ARMS})
 def build(c: Any, arch: list[str], arms: str | None = None) -> None:
     """Build kernels to build/sm_XX/ as cubin and manifest, without a GPU."""
     architectures = _architectures(arch)
-    from harness.build.build import build_all
+    from harness.build.build import build_all, check_architectures
+
+    check_architectures(architectures or ())
 
     build_all(architectures, arms)
 
@@ -140,7 +210,7 @@ def gate(c: Any, arms: str | None = None, json: bool = False) -> None:
     help={
         "quick": "base, pts-20k, plane-320k, serial, 5 rounds, one pass, under 60 s; marked quick",
         "require-gpu": "fail where there is no GPU",
-        "passes": "passes a device (3)",
+        "passes": "passes a device; 3 where it is left out, 1 in a quick run",
         "devices": "all, or UUIDs separated by commas; the first device where it is left out",
         "cells": CELLS,
         "arms": ARMS,
@@ -148,7 +218,7 @@ def gate(c: Any, arms: str | None = None, json: bool = False) -> None:
         "allow-shared": "use a device that others use; recorded in the archive",
         "one-after-another": "several devices one after another instead of at once; recorded in the archive",
         "lock-clocks": "lock the clocks while timing; never on a machine that others share",
-        "study": "one study instead of the matrix: attribution, scaling",
+        "study": "one study instead of the matrix",
         "out": "folder of the archive; results/ where it is left out",
     }
 )
@@ -194,7 +264,7 @@ def _finish(archive: Path) -> None:
     from harness.report.page import report as derive
 
     try:
-        say(derive(archive))
+        say(f"the page to open in a browser: {derive(archive)}")
     except (IrrError, ImportError) as error:
         say(f"irr: the archive is whole, its page could not be made: {error}; ./irr report {archive} tries again")
     print(f"archive: {archive}")
@@ -211,7 +281,7 @@ def resume(c: Any, archive: str) -> None:
 @task(
     help={
         "points": ".npz with points, colours and camera, or a folder of depth frames (7-Scenes or TartanAir V2 layout)",
-        "arm": "who fuses: cpu, triton-while, cuda ...",
+        "arm": "who fuses; needed",
         "voxel": "voxel edge, metres",
         "pool": "blocks in the pool; 1.25 x the exact count where it is left out",
         "table": "table slots, a power of two",
@@ -221,7 +291,7 @@ def resume(c: Any, archive: str) -> None:
         "depth-scale": "units a metre of 16-bit depth: 1000 in 7-Scenes, 5000 in TUM",
         "stride": "every how many-th pixel of a frame, both ways",
         "depth-max": "farthest depth that is fused, metres",
-        "out": "the .npz to write",
+        "out": "the .npz to write; needed",
     }
 )
 def fuse(
@@ -244,13 +314,10 @@ def fuse(
     slots = _number(int, table, "--table", 1)
     if slots is not None and slots & (slots - 1):
         raise UsageError(f"--table {table}: a power of two is needed")
-    edge = _number(float, voxel, "--voxel", 0)
-    if not edge:
-        raise UsageError(f"--voxel {voxel}: a length above 0 is needed")
+    edge = _number(float, voxel, "--voxel")
     blocks, weight = _number(int, pool, "--pool", 1), _number(float, cap, "--cap", 0)
-    scale, farthest = _number(float, depth_scale, "--depth-scale", 0), _number(float, depth_max, "--depth-max", 0)
-    if not scale:
-        raise UsageError(f"--depth-scale {depth_scale}: a number above 0 is needed")
+    scale, farthest = _number(float, depth_scale, "--depth-scale"), _number(float, depth_max, "--depth-max")
+    count, step = _number(int, frames, "--frames", 1), _number(int, stride, "--stride", 1)
     from harness.fusing import fuse_file
 
     fuse_file(
@@ -261,17 +328,17 @@ def fuse(
         table=slots,
         cap=weight,
         interpret=interpret,
-        frames=_number(int, frames, "--frames", 1),
+        frames=count,
         depth_scale=scale,
-        stride=_number(int, stride, "--stride", 1),
+        stride=step,
         depth_max=farthest,
         out=target,
     )
 
 
-@task(help={"volume": ".npz that fuse wrote", "out": "the .ply to write"})
+@task(help={"volume": ".npz that fuse wrote", "out": "the .ply to write; needed"})
 def mesh(c: Any, volume: str, out: str | None = None) -> None:
-    """Extract the surface of a fused volume."""
+    """Extract the surface of a fused volume, as a PLY with colours."""
     target = Path(_needed(out, "--out"))
     from harness.fusing import mesh_file
 
@@ -280,7 +347,11 @@ def mesh(c: Any, volume: str, out: str | None = None) -> None:
 
 @task(help={"size": "pixels an edge", "iterations": "limit of the iteration", "json": JSON})
 def fma(c: Any, size: str = "4096", iterations: str = "500", json: bool = False) -> None:
-    """The compiler-contraction study."""
+    """The compiler-contraction study.
+
+    At its full size (the defaults) where there is a GPU, the GPU's part runs too and is archived in
+    results/; the last line is the archive's path.
+    """
     edge, limit = _number(int, size, "--size", 1), _number(int, iterations, "--iterations", 1)
     from harness.cli import print_json
     from harness.measure import fma as study
@@ -318,16 +389,21 @@ def counters(c: Any, cells: str | None = None) -> None:
 
 @task(help={"archive": "folder or .tar.zst"})
 def verify(c: Any, archive: str) -> None:
-    """Checksums, schema, the derived files derived again, and each kernel's PTX assembled again where ptxas is."""
+    """Checksums, schema, derived files derived again, kernels assembled and disassembled again where ptxas is.
+
+    Nothing is signed: what is altered together with its checksums and all that follows from it is not found.
+    """
     from harness.archive.read import opened
     from harness.build.provenance import check_builds
+    from harness.cli import say
     from harness.report.verify import verify as run
 
     path = Path(archive)
-    print(run(path))
+    print(run(path, say))
     with opened(path) as roots:
         for root in roots:
-            outcome = check_builds(root / "raw" / "builds")
+            say(f"{root.name}: kernels assembled and disassembled again")
+            outcome = check_builds(root / "raw" / "builds", lambda line, name=root.name: say(f"{name}: {line}"))
             if outcome.different:
                 raise IrrError(f"{root.name} does not verify: {outcome}")
             print(f"{root.name}: {outcome}")
@@ -346,12 +422,15 @@ def claims(c: Any, archive: str | None = None, json: bool = False) -> None:
 @task(help={"archive": "folder of a run"})
 def report(c: Any, archive: str) -> None:
     """Tables, figures and report.html of an archive."""
+    from harness.cli import say
     from harness.report.page import report as run
 
-    print(run(Path(archive)))
+    page = run(Path(archive))
+    say("the page to open in a browser:")
+    print(page)
 
 
-@task(iterable=["archive"], help={"archive": "folders of runs", "out": "the .tar.zst to write"})
+@task(iterable=["archive"], help={"archive": "folders of runs", "out": "the .tar.zst to write; needed"})
 def pack(c: Any, archive: list[str], out: str | None = None) -> None:
     """The publication bundle, reproducible byte for byte."""
     if not archive:

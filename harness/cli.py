@@ -7,15 +7,18 @@ rely on its exit codes and on one or two lines of error. Tasks stay ordinary Inv
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import os
 import shlex
 import signal
 import sys
+import textwrap
 import time
 import traceback
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 try:
     from invoke.collection import Collection
@@ -40,8 +43,17 @@ STOPPED_BY_INTERRUPT = 130
 STOPPED_BY_TERM = 143
 BROKEN_PIPE = 141
 
+CLOSE = 0.7
+"""Likeness (difflib's) from which on a word passes for another one mistyped."""
+
+HELP_WIDTH = 100
+
 PASS_THROUGH = {"test": "args"}
 """Tasks whose words all go to another program, as one option."""
+
+
+Choices: TypeAlias = tuple[str, Callable[[], Iterable[str]]]
+"""What an option chooses from: what they are, and their names, asked only for the help."""
 
 
 def print_json(value: Any) -> None:
@@ -55,8 +67,10 @@ def say(text: str) -> None:
 
 
 def _close(word: str, known: list[str]) -> str:
-    match = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {match[0]}? " if match else ""
+    """The known word that was meant, where one is close; dashes, which all options begin with, make none close."""
+    bare = {name.lstrip("-"): name for name in known}
+    match = difflib.get_close_matches(word.lstrip("-"), bare, n=1, cutoff=CLOSE)
+    return f"did you mean {bare[match[0]]}? " if match else ""
 
 
 def canonical(argv: list[str], contexts: dict[str, Any], positionals: dict[str, tuple[str, ...]]) -> list[str]:
@@ -158,6 +172,8 @@ class IrrProgram(Program):
     def __init__(self, tasks_module: Any) -> None:
         self.all_tasks = Collection.from_module(tasks_module)
         self.positionals: dict[str, tuple[str, ...]] = tasks_module.POSITIONALS
+        self.values: dict[str, str] = tasks_module.VALUES
+        self.choices: dict[str, Choices] = tasks_module.CHOICES
         # Asked once, here: a task hands its help texts out only once.
         self.contexts = {str(context.name): context for context in self.all_tasks.to_contexts()}
         super().__init__(version=__version__, namespace=self.all_tasks, name="irr", binary="irr")
@@ -225,12 +241,40 @@ class IrrProgram(Program):
     def print_task_help(self, name: str) -> None:
         """A task's usage, its text and its options."""
         wanted = self.positionals.get(name, ())
-        print(f"Usage: irr {name} {usage(wanted)}\n\n{(self.all_tasks[name].__doc__ or '').strip()}\n")
-        places = {f"--{place.strip('[]*')}" for place in wanted}
-        for option, text in self.contexts[name].help_tuples():
-            bare = option.split("=")[0]
-            shown = bare.removeprefix("--").upper() if bare in places else option
-            print(f"  {shown:<24} {text or ''}".rstrip())
+        places = {place.strip("[]*") for place in wanted}
+        arguments = self.contexts[name].args
+        words = usage(wanted) if set(arguments) - places else usage(wanted).removesuffix("[options]")
+        print(f"Usage: irr {name} {words}".rstrip())
+        for paragraph in inspect.cleandoc(self.all_tasks[name].__doc__ or "").split("\n\n"):
+            print()
+            _print_wrapped("", paragraph)
+        rows = []
+        for option, argument in arguments.items():
+            text = argument.help or ""
+            if option in places:
+                rows.append((option.upper(), text))
+                continue
+            value = self.values.get(option, option.upper())
+            # Invoke has a placeholder of its own where a list has no default.
+            given = (
+                f" (default: {argument.default})" if argument.takes_value and isinstance(argument.default, str) else ""
+            )
+            rows.append((f"--{option} {value}" if argument.takes_value else f"--{option}", text + given))
+        wide = max((len(shown) for shown, _ in rows), default=0)
+        if rows:
+            print()
+        for shown, text in rows:
+            _print_wrapped(f"  {shown:<{wide}}  ", text)
+        for option, (what, names) in self.choices.items():
+            if option in arguments:
+                print()
+                _print_wrapped(f"{what}: ", ", ".join(names()))
+
+
+def _print_wrapped(start: str, text: str) -> None:
+    """Text behind a start, further lines below where it began."""
+    indent = " " * len(start)
+    print(textwrap.fill(start + text, HELP_WIDTH, subsequent_indent=indent, break_on_hyphens=False) or start.rstrip())
 
 
 def _complain(text: str) -> None:

@@ -7,6 +7,7 @@ import json
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -67,12 +68,15 @@ def test_a_limit_named_by_mistake_is_told_apart_from_other_code(tmp_path: Path) 
     (tmp_path / "sm_90").mkdir()
     path = tmp_path / "sm_90/cuda--update--plain.json"
     path.with_suffix(".ptx").write_text(emitted.ptx)
+    path.with_suffix(".sass").write_text(made.sass)
 
     def outcome(limit: int, code: str = made.code_sha256) -> tuple[int, int, int]:
         ptxas = made.ptxas | {"flags": [*made.ptxas["flags"], f"-maxrregcount={limit}"]}
         a_manifest(
             kernel="cuda/update/plain", stage="update", entry=emitted.entry, registers=made.registers, ptxas=ptxas,
-            ptx_sha256=sha256(emitted.ptx.encode()), code_sha256=code,
+            ptx_sha256=sha256(emitted.ptx.encode()), sass_sha256=sha256(made.sass.encode()), code_sha256=code,
+            sass=made.counts, disassembler=made.disassembler, spills=made.spills, static_shared=made.static_shared,
+            parameters=[Parameter("", raw.offset, raw.size) for raw in made.parameters],
         ).save(path)  # fmt: skip
         found = provenance.check_builds(tmp_path)
         return found.same, found.misnamed, len(found.different)
@@ -417,10 +421,11 @@ def test_archived_ptx_gives_the_same_machine_code(tmp_path: Path, monkeypatch: p
     report = build_all([90], "cuda/floor/atomics,cuda/floor/null", build=tmp_path, quiet=True)
     assert [m.status for m in report.manifests] == ["ok", "ok"]
     outcome = provenance.check_builds(tmp_path)
-    assert (outcome.same, outcome.different, outcome.untried) == (2, [], [])
+    assert (outcome.same, outcome.different, outcome.untried, outcome.unlisted) == (2, [], [], [])
 
     path = tmp_path / "sm_90/cuda--floor--atomics.json"
     manifest = load_manifest(path)
+    listing = path.with_suffix(".sass").read_text()
     # A PTX that is not the manifest's.
     ptx = path.with_suffix(".ptx").read_text()
     path.with_suffix(".ptx").write_text(ptx + "\n")
@@ -429,7 +434,8 @@ def test_archived_ptx_gives_the_same_machine_code(tmp_path: Path, monkeypatch: p
     forged = ptx.replace("1065353216", "1073741824").replace("0f3F800000", "0f40000000")
     assert forged != ptx
     path.with_suffix(".ptx").write_text(forged)
-    dataclasses.replace(manifest, ptx_sha256=sha256(forged.encode())).save(path)
+    counts = assemble.count_ptx(forged, manifest.entry)
+    dataclasses.replace(manifest, ptx_sha256=sha256(forged.encode()), ptx=counts).save(path)
     assert "other machine code" in provenance.check_builds(tmp_path).different[0]
     # One that is missing; and one whose ptxas is not here.
     path.with_suffix(".ptx").unlink()
@@ -441,10 +447,79 @@ def test_archived_ptx_gives_the_same_machine_code(tmp_path: Path, monkeypatch: p
     # A word of the archive's that has no business in a command.
     dataclasses.replace(manifest, ptxas=manifest.ptxas | {"target": "sm_90 -o /etc/passwd"}).save(path)
     assert "names no target" in provenance.check_builds(tmp_path).different[0]
-    # No ptxas at all.
+    # Another nvdisasm than the manifest's: machine code and registers, but no listing.
+    dataclasses.replace(manifest, disassembler={"name": "nvdisasm", "version": "12.0.1"}).save(path)
+    outcome = provenance.check_builds(tmp_path)
+    assert (outcome.same, outcome.different) == (2, []) and "nvdisasm 12.0.1" in outcome.unlisted[0]
+    assert "listing again: 1 kernels" in str(outcome) and "12.0.1" in str(outcome)
+    # Files that no manifest answers for.
+    path.unlink()
+    assert provenance.check_builds(tmp_path).different == [
+        f"{path.stem}.{end} has no manifest" for end in ("ptx", "sass")
+    ]
+    dataclasses.replace(manifest, status="failed", reason="not so").save(path)
+    assert "is failed, yet has cuda--floor--atomics.ptx" in provenance.check_builds(tmp_path).different[0]
+    # No ptxas at all: the files against their manifests.
+    manifest.save(path)
     monkeypatch.setattr(provenance, "find_toolkit", _no_toolkit)
-    assert provenance.check_builds(tmp_path).same == 0
-    assert provenance.check_builds(tmp_path).untried == ["no CUDA toolkit here"]
+    outcome = provenance.check_builds(tmp_path)
+    assert (outcome.same, outcome.different, len(outcome.untried)) == (0, [], 2)
+    assert "no CUDA toolkit here" in outcome.untried[0] and "2 NOT assembled again" in str(outcome)
+    path.with_suffix(".sass").write_text(listing.replace("FADD", "FMUL", 1) + "\n")
+    assert "the listing is not the one" in provenance.check_builds(tmp_path).different[0]
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("forge", "says"),
+    [
+        ({"sass": {"instructions": 7}}, "the listing does not have the counts of the manifest (instructions"),
+        ({"sass": {}}, "the listing does not have the counts"),
+        ({"sass": []}, "are not objects"),
+        ({"ptx": {"fma.f32": 7}}, "the PTX does not have the counts of the manifest (fma.f32: 7 there, 0 here)"),
+        ({"registers": 7}, "registers, spills and shared memory are (+7"),
+        ({"spills": 7}, "registers, spills and shared memory are"),
+        ({"static_shared": 7}, "registers, spills and shared memory are"),
+        ({"parameters": []}, "the parameters are not those"),
+        ({"entry": "another"}, "no kernel named another"),
+        ({"listing": "sums"}, "the listing is not the one that the manifest names"),
+        ({"listing": "consistent"}, "the listing is not that of the machine code"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_forged_manifest_or_listing_is_found(tmp_path: Path, forge: dict[str, Any], says: str) -> None:
+    """Everything else fits: checksums in the manifest, counts. Numbers are 7 more than they were."""
+    build_all([90], "cuda/floor/null", build=tmp_path, quiet=True)
+    path = tmp_path / "sm_90/cuda--floor--null.json"
+    manifest, listing = load_manifest(path), path.with_suffix(".sass")
+    changes: dict[str, Any] = {}
+    for key, value in forge.items():
+        old = getattr(manifest, key, None)
+        if key == "listing":
+            altered = listing.read_text().replace("EXIT", "EXIT.KEEPREFCOUNT", 1)
+            assert altered != listing.read_text()
+            assert assemble.count_sass(altered, manifest.entry) == manifest.sass
+            listing.write_text(altered)
+            changes |= {"sass_sha256": sha256(altered.encode())} if value == "consistent" else {}
+        elif isinstance(value, int):
+            assert isinstance(old, int)
+            changes[key], says = old + value, says.replace("+7", str(old + 7))
+        elif isinstance(value, dict) and value and isinstance(old, dict):
+            changes[key] = old | {k: old[k] + v for k, v in value.items()}
+        else:
+            changes[key] = value
+    dataclasses.replace(manifest, **changes).save(path)
+    [different] = provenance.check_builds(tmp_path).different
+    assert says in different
+
+
+@needs_nvcc
+def test_progress_is_told_while_kernels_are_assembled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_all([90], "cuda/floor/null", build=tmp_path, quiet=True)
+    monkeypatch.setattr(provenance, "SAY_S", 0.0)
+    said: list[str] = []
+    provenance.check_builds(tmp_path, said.append)
+    assert said == ["kernels assembled again: 1 of 1"]
 
 
 # --- build_all --------------------------------------------------------------------------------------------------------

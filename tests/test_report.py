@@ -27,6 +27,7 @@ from harness.claims import compare as comparison
 from harness.claims.registry import View
 from harness.errors import IrrError, UsageError
 from harness.report import derive as derivation
+from harness.report import page
 from harness.report.page import make_pages, report
 from harness.report.tables import as_csv, as_latex, as_markdown, make_tables
 from harness.report.verify import check_derived, numeric_differences, verify
@@ -244,20 +245,73 @@ def test_a_forged_claim_is_found_by_deriving_it_again(archive: Path) -> None:
         verify(archive)
 
 
-def test_a_forged_page_is_found_under_the_same_lock(archive: Path) -> None:
-    data = (archive / "derived/report.html").read_bytes()
-    forge(archive, "report.html", data.replace(b"Verdicts", b"Facts", 1))
+@pytest.fixture
+def packages_of_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages can be derived here: whatever plots them here made the archive of these tests too."""
+    monkeypatch.setattr(page, "locked_packages", lambda: True)
+
+
+@pytest.mark.usefixtures("packages_of_the_lock")
+@pytest.mark.parametrize("record", [{}, {"lock": "0" * 64}, {"lock": None}], ids=str)
+def test_a_forged_page_is_found_whatever_lock_is_named(archive: Path, record: dict[str, Any]) -> None:
+    names = ["figures/ratio-allocate.pdf", "report.html"]
+    for name in names:
+        data = (archive / "derived" / name).read_bytes()
+        forge(archive, name, data[:-9] + b"x" + data[-8:], **record)
+    problems, _ = check_derived(archive)
+    assert [problem.split(" (")[0] for problem in problems] == [
+        f"derived/{name} differs from what is derived now" for name in names
+    ]
+    assert all(("names another lock" in problem) == bool(record) for problem in problems)
+
+
+@pytest.mark.usefixtures("packages_of_the_lock")
+@pytest.mark.parametrize("record", [{}, {"lock": "0" * 64}], ids=str)
+def test_another_lock_is_said_and_pages_are_derived_again_all_the_same(archive: Path, record: dict[str, Any]) -> None:
+    data = (archive / "derived/claims.json").read_bytes()
+    forge(archive, "claims.json", data, **record)
     problems, words = check_derived(archive)
-    assert problems == (["derived/report.html differs from what is derived now"] if "another lock" not in words else [])
+    assert problems == [] and "NOT" not in words and words.count("byte for byte") == 2
+    assert ("names another lock" in words) == bool(record)
 
 
-def test_another_derive_version_is_compared_as_numbers(archive: Path) -> None:
+def test_pages_that_cannot_be_derived_here_are_said_to_be_hashed(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the rest, which is the same everywhere, is derived again under any lock."""
+    monkeypatch.setattr(page, "locked_packages", lambda: False)
+    data = (archive / "derived/claims.json").read_bytes()
+    forge(archive, "claims.json", data.replace(b'"reproduced"', b'"refuted"', 1), lock="0" * 64)
+    problems, words = check_derived(archive)
+    assert problems == ["derived/claims.json differs from what is derived now"]
+    assert "by their hashes alone, NOT derived again: the packages here are not those of requirements.txt" in words
+
+
+def test_an_older_derive_version_is_compared_as_numbers(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.report.verify.DERIVE", 2)
     name = "tables/table3.csv"
     data = (archive / "derived" / name).read_bytes()
-    forge(archive, name, data.replace(b"axis,cell", b"axis,cell", 1), derive=0)
-    assert check_derived(archive)[0] == [] and "as numbers" in check_derived(archive)[1]
-    forge(archive, name, re.sub(rb"17\.9\d*", b"12.5", data), derive=0)
+    problems, words = check_derived(archive)
+    assert problems == [] and "as numbers" in words
+    assert words.count("NOT") == 2, "md and tex are not compared, pages not made: both are said"
+    forge(archive, name, re.sub(rb"17\.9\d*", b"12.5", data))
     assert any("is 12.5, derived now 17.9" in problem for problem in check_derived(archive)[0])
+
+
+@pytest.mark.parametrize("version", [0, 2, -1, "1", 1.0, True, None])
+def test_a_derive_version_that_is_none_is_no_way_round(archive: Path, version: Any) -> None:
+    """Versions begin at 1, and this irr's own is the newest that it can judge."""
+    data = (archive / "derived/tables/table3.md").read_bytes()
+    forge(archive, "tables/table3.md", data.replace(b"17.9", b"12.5"), derive=version)
+    [problem] = check_derived(archive)[0]
+    assert "names derive version" in problem and "1 to 1" in problem
+
+
+def test_verify_says_what_it_does(made: Path) -> None:
+    said: list[str] = []
+    verify(made, said.append)
+    assert [line.split(": ")[1] for line in said[:2]] == ["checksums and schema", "claims and tables derived again"]
+    assert all(line.startswith("synthetic-run: ") for line in said)
 
 
 def test_numbers_are_compared_and_words_are_not() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.build import cubin as cubin_reader
-from harness.build.manifest import Manifest, ToolMissing, ToolUnsupported, sha256
+from harness.build.manifest import ToolMissing, ToolUnsupported, sha256
 from harness.build.toolchain import parse_cuda_version, program_version, triton_tools
 from harness.errors import IrrError
 
@@ -135,7 +135,7 @@ def count_sass(sass: str, entry: str) -> dict[str, int]:
     return {**dict(sorted(counts.items())), "instructions": sum(counts.values())}
 
 
-def _usage(words: str, entry: str) -> tuple[int, int, int]:
+def usage(words: str, entry: str) -> tuple[int, int, int]:
     """Registers, spilled bytes and static shared memory, in the words of `ptxas -v`."""
     match = re.search(
         rf"Compiling entry function '{re.escape(entry)}'.*?(?=Compiling entry function|\Z)", words, re.DOTALL
@@ -192,7 +192,8 @@ def run_ptxas(ptx: str, gpu: str, contract: bool, ptxas: Path, registers: int = 
 
 
 @cache
-def _disassemble(cubin: bytes, nvdisasm: Path) -> str:
+def disassemble(cubin: bytes, nvdisasm: Path) -> str:
+    """nvdisasm's listing of a cubin."""
     with tempfile.TemporaryDirectory(prefix="irr-nvdisasm-") as folder:
         Path(folder, "kernel.cubin").write_bytes(cubin)
         done = subprocess.run(
@@ -237,9 +238,9 @@ def assemble(
         ToolMissing, ToolUnsupported, IrrError: as run_ptxas.
     """
     gpu = target(ptx, arch)
-    cubin, words = _run_once(ptx, gpu, contract, assembler.path, registers)
-    used, spills, static_shared = _usage(words, entry)
-    sass = _disassemble(cubin, nvdisasm)
+    cubin, words = run_once(ptx, gpu, contract, assembler.path, registers)
+    used, spills, static_shared = usage(words, entry)
+    sass = disassemble(cubin, nvdisasm)
     return Assembled(
         cubin=cubin,
         sass=sass,
@@ -259,58 +260,5 @@ def assemble(
     )
 
 
-_run_once = cache(run_ptxas)
+run_once = cache(run_ptxas)
 """Rows that share their PTX (block sizes of one source) are assembled once."""
-
-
-@dataclass(frozen=True)
-class Reassembly:
-    """Whether archived PTX gives the archived machine code again. same: None where it could not be tried. misnamed: it
-    does, but not by the flags that the manifest names."""
-
-    same: bool | None
-    detail: str
-    misnamed: bool = False
-
-
-def reassemble(ptx: str, manifest: Manifest, ptxas: Path) -> Reassembly:
-    """Assemble an archived kernel's PTX again and compare the machine code; needs ptxas and no other compiler.
-
-    Only the ptxas that the manifest names can answer: with another one the answer is None, not a difference.
-    """
-    if manifest.status != "ok":
-        return Reassembly(None, f"{manifest.name}: {manifest.status}, nothing was built")
-    if sha256(ptx.encode()) != manifest.ptx_sha256:
-        return Reassembly(False, f"{manifest.name}: the PTX is not the one that the manifest names")
-    made_by, gpu = manifest.ptxas.get("version"), str(manifest.ptxas.get("target"))
-    # An archive is untrusted, and this word goes into a command.
-    if re.fullmatch(r"sm_\d{2,3}[af]?", gpu) is None:
-        return Reassembly(False, f"{manifest.name}: the manifest names no target for ptxas")
-    try:
-        if manifest.ptxas.get("name") == "bundled":
-            ptxas = bundled_ptxas(manifest.arch)
-        if version(ptxas) != made_by:
-            return Reassembly(None, f"{manifest.name}: made by ptxas {made_by}, here is {version(ptxas)}")
-        given = manifest.ptxas.get("flags", [])
-        limit = next((str(flag) for flag in given if str(flag).startswith("-maxrregcount=")), "=0").partition("=")[2]
-        if re.fullmatch(r"\d{1,3}", limit) is None:
-            return Reassembly(False, f"{manifest.name}: the manifest names no number of registers")
-        contract = "-fmad=false" not in given
-        found = _code(ptx, manifest.entry, gpu, contract, ptxas, int(limit))
-        # Builds of 30 November 2026 named the registers that a kernel uses as the limit that it was given, where there
-        # was none. The hash decides: no other code can pass by this.
-        misnamed = found != manifest.code_sha256 and 0 < int(limit) == manifest.registers
-        if misnamed:
-            found = _code(ptx, manifest.entry, gpu, contract, ptxas, 0)
-    except (ToolMissing, ToolUnsupported) as error:
-        return Reassembly(None, f"{manifest.name}: {error.what}")
-    except IrrError as error:
-        return Reassembly(False, f"{manifest.name}: {error.what}")
-    if found != manifest.code_sha256:
-        return Reassembly(False, f"{manifest.name}: the PTX gives other machine code than the one that was measured")
-    return Reassembly(True, f"{manifest.name}: the same machine code", misnamed)
-
-
-def _code(ptx: str, entry: str, gpu: str, contract: bool, ptxas: Path, registers: int) -> str:
-    """Hash of the machine code of an entry."""
-    return sha256(cubin_reader.code(run_ptxas(ptx, gpu, contract, ptxas, registers)[0], entry))
