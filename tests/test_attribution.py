@@ -113,7 +113,7 @@ def test_a_question_without_a_figure_of_its_own_stands_over_cuda(tmp_path: Path)
         ("serial, filled table", "cuda/allocate/cas128"),
     ]  # fmt: skip
     assert "serial, fresh table: cuda/allocate/cas128 1.40 (beyond the A/A floor in 1 of 1 cell)" in plot.answer
-    assert "cuda/allocate/cas128, drawn hollow, breaks something and no gate judged it." in plot.answer
+    assert "cuda/allocate/cas128, drawn half filled, breaks something and no gate judged it." in plot.answer
     with pytest.raises(Missing, match="cuda/allocate/nothing"):
         absent = dataclasses.replace(question, kernels=("cuda/allocate/nothing",))
         attribution.of_question(absent)(View(load(tmp_path / "run")))

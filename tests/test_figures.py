@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -22,7 +23,19 @@ from harness.measure.fma import packed_difference
 from harness.measure.studies import STUDIES
 from harness.report import figures
 from harness.report.answer import sentences, tally
-from harness.report.figures import Absent, Figure, Missing, difference_map, draw_figures, files_of
+from harness.report.drawing import (
+    DEVICE_COLOURS,
+    DEVICE_SHAPES,
+    FALLBACK,
+    INK,
+    REGIME,
+    SOFT,
+    STYLES,
+    VARIABLES,
+    themed,
+)
+from harness.report.figures import Absent, Figure, Missing, difference_map, draw_figures, files_of, unbroken
+from harness.report.tables import Column, Table, as_csv, as_latex, as_markdown, starred
 from tests.synthetic import DEVICE, UUID, sample_rows, write_archive
 from tests.test_claims import CA, CU, LOST, TA, TABLE1, TU, cuda
 
@@ -148,6 +161,21 @@ def test_svg_is_xml_without_script_and_pdf_is_pdf(drawn: dict[str, Figure | Abse
             assert len(item.svg) < 500_000, item.name
 
 
+def test_a_file_has_a_white_ground_and_the_page_a_themed_one(drawn: dict[str, Figure | Absent]) -> None:
+    for item in drawn.values():
+        if isinstance(item, Figure):
+            assert b"fill: #ffffff" in item.svg, f"{item.name}: black text on whatever a site's ground is"
+            inline = themed(item.svg, item.name)
+            assert inline.startswith("<svg ") and inline.endswith("</svg>") and "<!--" not in inline
+            ElementTree.fromstring(inline.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
+            assert not any(colour.lower() in inline.lower() for colour in VARIABLES), item.name
+            names = re.findall(r'id="([^"]+)"', inline)
+            assert all(name.startswith(f"{item.name}-") for name in names), "or two figures of a page share a name"
+            assert {
+                name for pair in re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', inline) for name in pair if name
+            } <= {*names}
+
+
 AGAIN = """
 import hashlib, json, locale, sys
 from pathlib import Path
@@ -179,6 +207,55 @@ def test_each_series_of_a_language_has_a_marker_of_its_own() -> None:
     kernels = [CA, "rust-oxide/allocate/plain", "rust-nvptx/allocate/plain", TA, "triton/allocate/while"]
     assert len({figures.style(kernel)[1] for kernel in kernels}) == len(kernels)
     assert len({figures.style(kernel)[0] for kernel in kernels}) == len(kernels)
+
+
+def test_no_regime_and_no_device_looks_like_a_kernel() -> None:
+    """A colour and a marker are a kernel's; grey is nobody's."""
+    greys = {INK, SOFT, "#6b6b6b", "#767676", "#777777"}
+    kernels = {(colour, mark) for _, colour, mark in STYLES} | {FALLBACK}
+    assert not {mark for mark, _ in REGIME.values()} & {mark for _, mark in kernels}
+    assert {grey for _, grey in REGIME.values()} <= greys
+    assert not {*DEVICE_SHAPES} & {mark for _, mark in kernels}
+    assert not ({*DEVICE_COLOURS} - greys) & {colour for colour, _ in kernels}
+    assert len({*DEVICE_SHAPES}) == len({*DEVICE_COLOURS}) == 8
+
+
+def test_a_line_of_the_telemetry_bridges_no_pause_and_never_runs_back() -> None:
+    times = [0.0, 0.05, 0.1, 12.1, 12.15, 12.2, 0.0, 0.05]  # twelve seconds without a reading, then another worker
+    assert unbroken(times) == [[(0, 3), (3, 6)], [(6, 8)]]
+    assert unbroken([0.0, 1.0, 2.0]) == [[(0, 3)]], "slow readings are no pause"
+    assert unbroken([5.0]) == [[(0, 1)]]
+
+
+def test_the_loss_names_its_units_and_the_papers(drawn: dict[str, Figure | Absent]) -> None:
+    table = figure(drawn, "loss").table
+    heads = {column.key: column.head for column in table.columns}
+    assert "update samples" in heads["dropped_high"] and "points" in heads["paper_dropped"]
+    assert "different units" in table.note and "not compared" in figure(drawn, "loss").answer
+
+
+DEVIANT = "rust-oxide/update/plain (backend, unpinned toolchain)"
+
+
+def test_a_deviation_is_one_footnote_where_people_read_and_in_each_row_of_data() -> None:
+    rows = ({"kernel": DEVIANT, "us": 1.0}, {"kernel": "cuda/update/plain", "us": 2.0}, {"kernel": DEVIANT, "us": 3.0})
+    table = Table("t", "T", (Column("kernel", "kernel", False), Column("us", "us")), rows, "A note.")
+    assert as_csv(table).decode().count("unpinned toolchain") == 2
+    for text in (as_markdown(table).decode().replace("\\", ""), as_latex(table).decode()):
+        assert text.count("rust-oxide/update/plain*") == 2 and text.count("unpinned toolchain") == 1, text
+        assert "A note. * backend, unpinned toolchain." in text
+
+
+def test_only_a_kernels_deviation_is_a_footnote() -> None:
+    texts = [
+        "cuda/allocate/plain (1.25 times the floor's)",
+        "takes 1.40 (Rust)",
+        "cuda/a/b (unpinned toolchain)",
+        DEVIANT,
+    ]
+    assert starred(texts) == (
+        [*texts[:2], "cuda/a/b*", "rust-oxide/update/plain**"], "* unpinned toolchain; ** backend, unpinned toolchain"
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------- difference map
@@ -231,14 +308,14 @@ def test_sentences_have_the_archives_numbers_and_the_papers(view: View) -> None:
 def test_a_sentence_turns_with_its_samples(tmp_path: Path) -> None:
     fast = {**TABLE1, **{(TA, cell): 0.5 * us for (kernel, cell), us in TABLE1.items() if kernel == CA}}
     found = dict(sentences(View(load(write_archive(tmp_path / "a", samples=sample_rows(fast))))))
-    assert "0.50 times CUDA C++'s time in allocate" in found["Triton, bounded probe"]
+    assert "allocate takes 0.50 times CUDA C++'s time" in found["Triton, bounded probe"]
     assert "all faster" in found["Triton, bounded probe"]
 
 
 def test_stock_rustc_stands_for_the_papers_rust_only_where_cuda_oxide_is_absent(tmp_path: Path) -> None:
     both = {**TABLE1, ("rust-nvptx/allocate/plain", "base"): 20.0}
     found = dict(sentences(View(load(write_archive(tmp_path / "a", samples=sample_rows(both))))))
-    assert "the paper" in found["Rust, cuda-oxide"] and "the paper" not in found["Rust, stock rustc"]
+    assert "the paper: " in found["Rust, cuda-oxide"] and "the paper: " not in found["Rust, stock rustc"]
     alone = {(k.replace("rust-oxide", "rust-nvptx"), cell): us for (k, cell), us in TABLE1.items()}
     found = dict(sentences(View(load(write_archive(tmp_path / "b", samples=sample_rows(alone))))))
     assert "Rust, cuda-oxide" not in found and "the paper" in found["Rust, stock rustc"]

@@ -19,7 +19,9 @@ from harness.measure.studies import Question
 from harness.report.drawing import (
     BAND,
     INK,
+    REGIME,
     SOFT,
+    UNJUDGED,
     Missing,
     Plot,
     count,
@@ -36,15 +38,15 @@ from harness.report.drawing import (
     style,
     words,
 )
-from harness.report.tables import Column, Table, Value, label, rust_kernel
+from harness.report.tables import Column, Table, Value, label, rust_kernel, starred
 
 SIDES = {-1: "faster", 0: "no", 1: "slower"}
-UNJUDGED = " is timed and never judged"
+FLAG = " is timed and never judged"
 
 
 def broken(view: View) -> dict[str, str]:
     """Kernel -> what it breaks, of those that are timed and never judged."""
-    return {f.what.removesuffix(UNJUDGED): f.why for f in view.archive.run.flags if f.what.endswith(UNJUDGED)}
+    return {f.what.removesuffix(FLAG): f.why for f in view.archive.run.flags if f.what.endswith(FLAG)}
 
 
 def _side(low: float, high: float, floor: float) -> int:
@@ -54,8 +56,14 @@ def _side(low: float, high: float, floor: float) -> int:
 
 def _names(axes: Any, names: Sequence[str]) -> None:
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_yticks(range(len(names)), [words(name, 76) for name in names])
+    axes.set_yticks(range(len(names)), [words(name, 76) for name in starred(names)[0]])
     axes.tick_params(axis="y", length=0)
+
+
+def _noted(what: str, view: View, kernels: Sequence[str]) -> str:
+    """An axis title, with what the stars of these kernels mean under it."""
+    note = starred([label(view, kernel) for kernel in kernels])[1]
+    return f"{what}\n{note}" if note else what
 
 
 def _floor_band(axes: Any, floor: Value) -> None:
@@ -128,14 +136,17 @@ def _over_cuda(view: View, question: Question, kernels: Sequence[str]) -> Plot:
                     panel.barh(
                         index, 2 * c.floor, left=1 - c.floor, height=0.8, color=BAND, zorder=0, label="A/A floor"
                     )
-                hollow = kernel in breaks
-                lame = "breaks something, not judged" if hollow else ""
-                point(panel, kernel, (c.us.median, c.us.low, c.us.high), index, lame, hollow)
-            _names(panel, [f"{words(cell, 24)}: {kernel}" for cell, kernel in lines])
+                values = (c.us.median, c.us.low, c.us.high)
+                if kernel in breaks:
+                    point(panel, kernel, values, index, "breaks something, not judged", UNJUDGED)
+                else:
+                    point(panel, kernel, values, index, "")
+            _names(panel, [f"{words(cell, 24)}: {label(view, kernel)}" for cell, kernel in lines])
             for index, (cell, _) in enumerate(lines):
                 if index and cell != lines[index - 1][0] and len(kernels) > 1:
                     panel.axhline(index - 0.5, color=BAND, linewidth=0.8)
-        canvas.supxlabel("time over CUDA C++'s plain kernel of the same stage", fontsize=9)
+        noted = _noted("ratio of times to CUDA C++'s plain kernel of the same stage", view, kernels)
+        canvas.supxlabel(noted, fontsize=9)
         legend(canvas, axes)
 
     answer = ""
@@ -152,9 +163,8 @@ def _over_cuda(view: View, question: Question, kernels: Sequence[str]) -> Plot:
         answer += f"{' ' * bool(answer)}Times CUDA C++'s plain time, {title}: {'; '.join(parts)}."
     lame = [kernel for kernel in kernels if kernel in breaks]
     if lame:
-        answer += (
-            f" {listed(lame)}, drawn hollow, {'break' if len(lame) > 1 else 'breaks'} something and no gate judged it."
-        )
+        verb = "break" if len(lame) > 1 else "breaks"
+        answer += f" {listed(lame)}, drawn half filled, {verb} something and no gate judged it."
     columns = (
         Column("regime", "regime", False), Column("cell", "cell", False), Column("kernel", "kernel", False),
         Column("us", "us"), Column("ratio", "over CUDA C++"), Column("low", "lowest pass"),
@@ -220,10 +230,16 @@ def causes(view: View) -> Plot:
         _floor_band(axes, floor)
         for index, row in enumerate(rows):
             values = [num(row[key]) for key in ("ratio", "low", "high")]
-            hollow = row["breaks"] is not None
-            point(axes, "rust-oxide", values, index, "breaks something" if hollow else "passes the gates", hollow)
+            if row["cause"] == "host-launch":
+                mark, grey = REGIME["reference"]
+                axes.plot(values[1:], [index, index], color=grey, linewidth=1.6)
+                axes.plot(values[:1], [index], marker=mark, color=grey, linestyle="none", label="a regime, no kernel")
+            elif row["breaks"] is not None:
+                point(axes, "rust-oxide", values, index, "rust-oxide, breaks something, not judged", UNJUDGED)
+            else:
+                point(axes, "rust-oxide", values, index, "rust-oxide, passes the gates")
         _names(axes, [f"{row['cause']}: {row['pair']}" for row in rows])
-        axes.set_xlabel("time over the kernel that it differs from, base, serial, fresh table")
+        axes.set_xlabel("ratio of times to the kernel that it differs from, base, serial, fresh table")
         legend(canvas, [axes], 3)
 
     kernels = [row for row in rows if row["cause"] != "host-launch"]
@@ -286,11 +302,14 @@ def designs(view: View) -> Plot:
             if row["floor"] is not None:
                 half = num(row["floor"])
                 axes.barh(index, 2 * half, left=1 - half, height=0.8, color=BAND, zorder=0, label="A/A floor")
-            kernel, language = str(row["kernel"]), "CUDA C++" if str(row["kernel"]).startswith("cuda") else "Rust"
-            point(axes, f"{kernel.split('/')[0]}/allocate/plain", [num(row[k]) for k in ("ratio", "low", "high")],
-                  index, language)  # fmt: skip
-        _names(axes, [f"{str(row['kernel']).split(' ')[0]}, {row['table']} table" for row in rows])
-        axes.set_xlabel("time over the same language's plain allocate, base, serial")
+            kernel = str(row["kernel"])
+            fill = UNJUDGED if row["breaks"] else "full"
+            lame = ", breaks something, not judged" if row["breaks"] else ""
+            language = "CUDA C++" if kernel.startswith("cuda") else "Rust"
+            point(axes, kernel, [num(row[k]) for k in ("ratio", "low", "high")], index, f"{language}{lame}", fill)
+        _names(axes, [f"{row['kernel']}, {row['table']} table" for row in rows])
+        timed = [str(row["kernel"]).split(" ")[0] for row in rows]
+        axes.set_xlabel(_noted("ratio of times to the same language's plain allocate, base, serial", view, timed))
         legend(canvas, [axes], 3)
 
     parts = []
@@ -369,7 +388,7 @@ def scratch(view: View) -> Plot:
         axes.yaxis.set_major_formatter(plain)
         axes.tick_params(axis="x", rotation=20)
         axes.set_xlabel("slots of scratch that the lanes without work share")
-        axes.set_ylabel("us a launch")
+        axes.set_ylabel("time, us a launch")
         axes.grid(color=BAND, linewidth=0.5)
         axes.set_axisbelow(True)
         legend(canvas, [axes], 2)
@@ -423,7 +442,7 @@ def triton_floor(view: View) -> Plot:
         for row in rows:
             kernel = str(row["kernel"])
             index = lines.index((str(row["cell"]), str(row["what"])))
-            point(axes, kernel, [num(row[k]) for k in ("us", "low", "high")], index, kernel, kernel.startswith(load))
+            point(axes, kernel, [num(row[k]) for k in ("us", "low", "high")], index, kernel)
             axes.annotate(
                 f"{num(row['us']):.4g}", (num(row["us"]), index), xytext=(8, 0), textcoords="offset points", fontsize=8,
                 va="center",
@@ -435,7 +454,7 @@ def triton_floor(view: View) -> Plot:
         axes.set_xlim(0, 1.15 * max(num(row["high"]) for row in rows))
         axes.grid(axis="x", color=BAND, linewidth=0.5)
         axes.set_axisbelow(True)
-        axes.set_xlabel("us a launch, serial, fresh table")
+        axes.set_xlabel("time, us a launch, serial, fresh table")
 
     answer = f"On base a load in place of the exchange takes {n(changed / plain)} of the bounded probe's time"
     few, many = of(TRITON_ALLOCATE, "r-0.25"), of(TRITON_ALLOCATE, "r-2.0")
@@ -479,8 +498,7 @@ def tiles(view: View) -> Plot:
     if not rows:
         raise Missing("no other tile of Triton's unbounded probe was timed")
     cells = list(dict.fromkeys(str(row["cell"]) for row in rows))
-    shapes = sorted({(int(num(row["lanes"])), int(num(row["warps"]))) for row in rows})
-    kinds = (("allocate", "triton/allocate/while"), ("update", "triton/update/static8"))
+    lines = sorted({(str(row["stage"]), (int(num(row["lanes"])), int(num(row["warps"])))) for row in rows})
 
     def draw(canvas: Any) -> None:
         axes = panels(canvas, len(cells))
@@ -490,15 +508,18 @@ def tiles(view: View) -> Plot:
             ratio_axis(panel, min(1.0, *(num(r["low"]) for r in here)), max(1.0, *(num(r["high"]) for r in here)))
             grid(panel)
             for row in here:
-                place = [stage for stage, _ in kinds].index(str(row["stage"]))
-                y = shapes.index((int(num(row["lanes"])), int(num(row["warps"])))) + (place - 0.5) * 0.25
-                point(panel, kinds[place][1], [num(row[k]) for k in ("ratio", "low", "high")], y, kinds[place][0])
-            _names(panel, [f"{lanes} lanes, {count(warps, 'warp')}" for lanes, warps in shapes])
-        canvas.supxlabel("time over the arm's own tile of 32 lanes and 1 warp (left of 1 is faster)", fontsize=9)
-        legend(canvas, axes, 2)
+                stage, shape = str(row["stage"]), (int(num(row["lanes"])), int(num(row["warps"])))
+                values = [num(row[k]) for k in ("ratio", "low", "high")]
+                point(panel, f"triton/{stage}/while", values, lines.index((stage, shape)), "")
+            _names(panel, [f"{stage}: {lanes} lanes, {count(warps, 'warp')}" for stage, (lanes, warps) in lines])
+            for index, (stage, _) in enumerate(lines):
+                if index and stage != lines[index - 1][0]:
+                    panel.axhline(index - 0.5, color=SOFT, linewidth=0.8)
+        what = "ratio of times to the arm's own tile of 32 lanes and 1 warp (left of 1: faster)"
+        canvas.supxlabel(what, fontsize=9)
 
     parts = []
-    for stage, _ in kinds:
+    for stage in ("allocate", "update"):
         faster = []
         for cell in cells:
             here = [r for r in rows if r["stage"] == stage and r["cell"] == cell and r["different"] == "faster"]
@@ -516,7 +537,7 @@ def tiles(view: View) -> Plot:
         Column("high", "highest pass"), Column("floor", "A/A floor"), Column("different", "different", False),
     )  # fmt: skip
     table = Table("tiles", "Triton's tile", columns, tuple(rows), "Serial, fresh table; lanes x warps of a program.")
-    return Plot(answer, table, draw, (3 + 2.6 * len(cells), rows_height(len(shapes), 1.6)), "kernel = triton/*/while*")
+    return Plot(answer, table, draw, (3 + 2.6 * len(cells), rows_height(len(lines), 1.0)), "kernel = triton/*/while*")
 
 
 # ------------------------------------------------------------------------------------------------------------- limits
@@ -600,12 +621,12 @@ def limits(view: View) -> Plot:
             for row in here:
                 kernel = str(row["kernel"])
                 point(panel, kernel, [num(row[k]) for k in ("ratio", "low", "high")], names.index(kernel), "")
-            _names(panel, [f"{name.split(' ')[0]}: {changes[name]}" for name in names])
+            _names(panel, [f"{name}: {changes[name]}" for name in names])
             for index, name in enumerate(names):
                 if index and name.split("/")[1] != names[index - 1].split("/")[1]:
                     panel.axhline(index - 0.5, color=SOFT, linewidth=0.8)
-        what = "allocate over the geometry alone; update and integrate over update's atomics, bare"
-        canvas.supxlabel(what, fontsize=9)
+        what = "ratio of times: allocate to the geometry alone; update and integrate to update's atomics, bare"
+        canvas.supxlabel(_noted(what, view, arms), fontsize=9)
 
     def best(stage: str, cell: str) -> dict[str, Value] | None:
         here = [row for row in rows if row["stage"] == stage and row["cell"] == cell]

@@ -1,7 +1,10 @@
 """How figures are drawn: one look, the same bytes, and the small pieces that every figure shares.
 
 Colours are those that colour-blind readers tell apart, and every series has a marker of its own, so that a grey print
-reads the same. SVG and PDF have no clock, no random identifier, and the fonts that matplotlib brings.
+reads the same. A colour and a marker are a kernel's, on every figure; a hollow marker is the paper's figure for that
+kernel, a half-filled one is timed and not judged, grey shapes are launch regimes. SVG and PDF have no clock, no random
+identifier, and the fonts that matplotlib brings. A file has a white ground; the page takes the same drawing with its
+colours as variables (`themed`), so that it follows the page's theme.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.report.tables import Table, Value
+from harness.report.tables import Table, Value, starred
 
 
 class Missing(Exception):
@@ -42,13 +45,16 @@ class Plot:
     samples: str = ""
 
 
-INK, SOFT, BAND = "#1a1a1a", "#8a8a8a", "#d0d0d0"
-# Okabe and Ito's colours; kernel prefix -> (colour, marker). The first that fits counts.
+GROUND, INK, SOFT, BAND = "#ffffff", "#1a1a1a", "#8a8a8a", "#d0d0d0"
+ON_FILL = "#101010"
+"""Text on a cell that is filled with a light colour, whatever the theme."""
+# Okabe and Ito's colours, and two of the same kind; kernel prefix -> (colour, marker). The first that fits counts.
 STYLES: tuple[tuple[str, str, str], ...] = (
     ("cuda/floor", SOFT, "|"),
     ("cuda/allocate/plain", INK, "o"),
     ("cuda/update/plain", INK, "o"),
     ("cuda", "#6b6b6b", "h"),
+    ("rust-oxide/allocate/scoped", "#8C5A00", "d"),
     ("rust-oxide", "#E69F00", "D"),
     ("rust-nvptx", "#D55E00", "s"),
     ("triton/allocate/while", "#56B4E9", "v"),
@@ -56,6 +62,16 @@ STYLES: tuple[tuple[str, str, str], ...] = (
     ("triton", "#0072B2", "^"),
 )
 FALLBACK = ("#009E73", "P")
+REGIME = {"serial": (">", "#767676"), "concurrent": ("<", "#767676"), "reference": ("*", INK)}
+"""Launch regime -> (marker, grey), where one kernel stands in several."""
+# Devices are told apart by shape on dots and by colour on lines; none of these is a kernel's.
+DEVICE_SHAPES = ("p", "X", "*", "<", ">", "H", "1", "2")
+DEVICE_COLOURS = ("#7A6FBF", "#8C7A2E", "#3B8A8A", "#B05A8A", "#5F7F3F", "#A0603F", "#5A7FA6", "#777777")
+VARIABLES = {
+    GROUND: "card", INK: "ink", SOFT: "fig-soft", BAND: "fig-band", "#0072B2": "fig-blue", "#8C5A00": "fig-brown",
+    "#6b6b6b": "fig-grey", "#767676": "fig-grey",
+}  # fmt: skip
+"""Colour -> the variable of page.css that stands for it; colours that both themes carry are as they are."""
 SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
     "font.size": 9,
@@ -79,9 +95,9 @@ SETTINGS: dict[str, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "irr",
     "pdf.fonttype": 3,
-    "figure.facecolor": "none",
+    "figure.facecolor": GROUND,
     "axes.facecolor": "none",
-    "savefig.facecolor": "none",
+    "savefig.facecolor": GROUND,
 }
 
 
@@ -126,11 +142,30 @@ _PLACES = re.compile(rb'(?<= d=")[^"]*|(?<= [xy]=")[^"]*')
 
 
 _LONG = re.compile(rb"(\d+\.\d\d)\d+")
+_COLOUR = re.compile("|".join(VARIABLES), re.IGNORECASE)
+_NAMES = re.compile(r'(?<= id=")(?=[^"])|(?<=href="#)|(?<=url\(#)')
 
 
 def compact(svg: bytes) -> bytes:
     """An SVG with its coordinates to a hundredth of a point, which no screen shows; half the bytes."""
     return _PLACES.sub(lambda place: b" ".join(_LONG.sub(rb"\1", place[0]).split()), svg)
+
+
+def themed(svg: bytes, name: str) -> str:
+    """An SVG file as an element of the page: colours by the page's variables, identifiers under the figure's name.
+
+    What a file alone needs goes: prologue, metadata, its own style sheet (page.css has that rule), comments, and the
+    size in points (the page gives it one).
+    """
+    text = svg.decode()
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style .*?</style>", "", text[text.index("<svg") :], flags=re.S)
+    text = re.sub(r' (?:width|height)="[\d.]+pt"| xmlns(?::xlink)?="[^"]*"| version="1.1"', "", text)
+    text = _NAMES.sub(f"{name}-", text)
+    text = _COLOUR.sub(lambda found: f"var(--{_LOWER[found[0].lower()]})", text)
+    return " ".join(text.split())
+
+
+_LOWER = {colour.lower(): variable for colour, variable in VARIABLES.items()}
 
 
 def n(value: float) -> str:
@@ -195,23 +230,37 @@ def grid(axes: Any) -> None:
     axes.set_axisbelow(True)
 
 
-def point(axes: Any, kernel: str, values: Sequence[float], row: float, legend: str, hollow: bool = False) -> None:
-    """A median with its range over passes: (median, lowest, highest), or a median alone."""
+PAPER, UNJUDGED = "none", "left"
+"""How a marker is filled that is the paper's, and one of a kernel that breaks something."""
+
+
+def point(axes: Any, kernel: str, values: Sequence[float], row: float, legend: str, fill: str = "full") -> None:
+    """A median with its range over passes: (median, lowest, highest), or a median alone.
+
+    Args:
+        fill: `full`, PAPER or UNJUDGED.
+    """
     colour, mark = style(kernel)
     if len(values) == 3:
         axes.plot(values[1:], [row, row], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2)
     axes.plot(
-        values[:1], [row], marker=mark, color=colour, linestyle="none", label=legend, zorder=3,
-        markerfacecolor="none" if hollow else colour, markeredgecolor=colour, markeredgewidth=1.1,
+        values[:1], [row], marker=mark, color=colour, linestyle="none", label=legend, zorder=3, fillstyle=fill,
+        markerfacecoloralt=GROUND, markeredgecolor=colour, markeredgewidth=1.1,
     )  # fmt: skip
 
 
 def legend(canvas: Any, axes: Any, columns: int = 4) -> None:
-    """One legend for all panels, each name once, above them."""
-    handles: dict[str, Any] = {}
+    """One legend for all panels, each name once, above them; what the names' stars mean comes last."""
+    from matplotlib.lines import Line2D
+
+    found: dict[str, Any] = {}
     for panel in axes:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
-            handles.setdefault(name, handle)
+            found.setdefault(name, handle)
+    names, note = starred(list(found))
+    handles = dict(zip(names, found.values(), strict=True))
+    if note:
+        handles[note] = Line2D([], [], linestyle="none")
     if handles:
         wide = 0.45 + 0.072 * max(map(len, handles))  # inches of the longest entry at this size
         fitting = max(1, int(canvas.get_size_inches()[0] / wide))

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
+import re
+import string
+import textwrap
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +38,12 @@ from harness.measure.studies import STUDIES
 from harness.report import attribution, scaling
 from harness.report.drawing import (
     BAND,
+    DEVICE_COLOURS,
+    DEVICE_SHAPES,
     INK,
+    ON_FILL,
+    PAPER,
+    REGIME,
     SOFT,
     Missing,
     Plot,
@@ -53,7 +62,19 @@ from harness.report.drawing import (
     style,
     words,
 )
-from harness.report.tables import COUNTERS, Column, Table, Value, as_csv, label, rust_kernel
+from harness.report.tables import (
+    COUNTERS,
+    DROPPED,
+    LOSS_COLUMNS,
+    Column,
+    Table,
+    Value,
+    as_csv,
+    counted,
+    label,
+    rust_kernel,
+    starred,
+)
 
 TRITON_WHILE = {"allocate": "triton/allocate/while", "update": "triton/update/while"}
 STATIC = {"allocate": TRITON_ALLOCATE, "update": TRITON_UPDATE}
@@ -125,10 +146,10 @@ def draw_figures(view: View) -> list[Figure | Absent]:
             found.append(Absent(entry.name, entry.title, entry.question, str(missing), entry.tables))
             continue
         svg, pdf = render(plot)
+        [answer], note = starred([plot.answer])
+        answer += f" {note}." if note else ""
         found.append(
-            Figure(
-                entry.name, entry.title, entry.question, plot.answer, plot.table, svg, pdf, plot.samples, entry.tables
-            )
+            Figure(entry.name, entry.title, entry.question, answer, plot.table, svg, pdf, plot.samples, entry.tables)
         )
     return found
 
@@ -257,10 +278,10 @@ def _ratio_plot(view: View, stage: str) -> Plot:
                 if theirs is not None and not (kernel.startswith("rust-nvptx") and "rust-oxide" in kernels[0]):
                     point(
                         panel, kernel, [theirs], row,
-                        f"paper: {'Triton' if kernel.startswith('triton') else 'Rust'}", hollow=True,
+                        f"the paper: {'Triton' if kernel.startswith('triton') else 'Rust'}", PAPER,
                     )  # fmt: skip
             cell_rows(panel, view, cells)
-        canvas.supxlabel("time over CUDA C++'s, same cell and regime (1 is level, right is slower)", fontsize=9)
+        canvas.supxlabel("ratio of times to CUDA C++, same cell and regime (1: level, right of it: slower)", fontsize=9)
         legend(canvas, axes)
 
     serial = drawn.get(REGIMES[0][0]) or next(iter(drawn.values()))
@@ -304,12 +325,12 @@ def reference(view: View) -> Plot:
     rust = rust_kernel(view, "allocate")
     if rust is None:
         raise Missing("no Rust allocate kernel was timed")
-    kinds = (
-        ("serial", "both on one stream", "s", False),
-        ("concurrent", "both on one branch a volume", "D", False),
-        ("reference", "reference (derived): Rust on one stream, CUDA on one branch a volume", "o", False),
-        ("paper", "the paper", "o", True),
-    )
+    kinds = {
+        "serial": "both on one stream",
+        "concurrent": "both on one branch a volume",
+        "reference": "reference (derived): Rust on one stream, CUDA on one branch a volume",
+        "paper": "the paper: Rust",
+    }
     rows: list[dict[str, Value]] = []
     for cell in view.cells():
         serial, branch = (view.compare(rust, CUDA_ALLOCATE, cell, regime) for regime in (SERIAL, CONCURRENT))
@@ -326,28 +347,27 @@ def reference(view: View) -> Plot:
     if not rows:
         raise Missing("CUDA's allocate was not timed in the concurrent regime, from which `reference` is derived")
     cells = [str(row["cell"]) for row in rows]
-    colours = {"serial": "#D55E00", "concurrent": "#56B4E9", "reference": INK, "paper": INK}
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        seen = [1.0, *(v for key, *_ in kinds for v in of(key))]
+        seen = [1.0, *(v for key in kinds for v in of(key))]
         ratio_axis(axes, min(seen), max(seen))
         grid(axes)
         for index, row in enumerate(rows):
-            for place, (key, legend_, mark, hollow) in enumerate(kinds):
+            for place, (key, legend_) in enumerate(kinds.items()):
                 value = row.get(key)
                 if not isinstance(value, (int, float)):
                     continue
                 y = index + (place - 1.5) * 0.17
-                low, high = row.get(f"{key}_low", value), row.get(f"{key}_high", value)
-                if not hollow:
-                    axes.plot([low, high], [y, y], color=colours[key], linewidth=1.5)
-                axes.plot(
-                    [value], [y], marker=mark, color=colours[key], linestyle="none", label=legend_,
-                    markerfacecolor="none" if hollow else colours[key],
-                )  # fmt: skip
+                if key == "paper":
+                    point(axes, rust, [value], y, legend_, PAPER)
+                    continue
+                mark, grey = REGIME[key]
+                axes.plot([row[f"{key}_low"], row[f"{key}_high"]], [y, y], color=grey, linewidth=1.5)
+                axes.plot([value], [y], marker=mark, color=grey, linestyle="none", label=legend_)
         cell_rows(axes, view, cells)
-        axes.set_xlabel(f"{label(view, rust)} over {CUDA_ALLOCATE}")
+        [name], note = starred([f"ratio of times, {label(view, rust)} to {CUDA_ALLOCATE}"])
+        axes.set_xlabel(f"{name}   ({note})" if note else name)
         legend(canvas, [axes], 2)
 
     def of(key: str) -> list[float]:
@@ -361,7 +381,7 @@ def reference(view: View) -> Plot:
         answer += f", where the paper has {span_words(of('paper'))} on its cards"
     answer += ". The reference row is derived from two regimes and is not the paper's host loop."
     ends = (("", ""), ("_low", ", lowest pass"), ("_high", ", highest pass"))
-    regimes = [Column(f"{k}{end}", f"{k}{text}") for k in ("serial", "concurrent", "reference") for end, text in ends]
+    regimes = [Column(f"{k}{end}", f"{k}{text}") for k in REGIME for end, text in ends]
     columns = (Column("cell", "cell", False), *regimes, Column("paper", "paper"))
     note = "reference: the kernel's serial time over CUDA's concurrent time, same pass and round."
     table = Table("reference", f"{label(view, rust)} by launch regime", columns, tuple(rows), note)
@@ -412,7 +432,7 @@ def allocate_share(view: View) -> Plot:
         axes.set_xlim(0, 100)
         axes.grid(axis="x", color=BAND, linewidth=0.5)
         axes.set_axisbelow(True)
-        axes.set_xlabel("allocate, percent of allocate + update")
+        axes.set_xlabel("allocate's time, percent of allocate's and update's")
         legend(canvas, [axes], 5)
 
     parts = []
@@ -476,7 +496,7 @@ def floor(view: View) -> Plot:
                     shown = str(row["kernel"]).replace(f"/{stage}/", " ")
                     point(panel, str(row["kernel"]), values, y, shown)
             cell_rows(panel, view, cells)
-        canvas.supxlabel("time over the floor's (1 is the floor)", fontsize=9)
+        canvas.supxlabel("ratio of times to the floor (1: the floor)", fontsize=9)
         legend(canvas, axes, 5)
 
     parts = []
@@ -502,12 +522,6 @@ def floor(view: View) -> Plot:
 
 
 # ------------------------------------------------------------------------------------------------------ variants
-
-
-def _starred(name: str) -> str:
-    """A label with its deviation as a star, where there is no room for it."""
-    kernel, deviates, _ = name.partition(" (")
-    return f"{kernel} *" if deviates else kernel
 
 
 @figure("variants", "Every kernel at one cell", "What does each variant of a kernel cost?")
@@ -556,9 +570,11 @@ def variants(view: View) -> Plot:
             if index and row["stage"] != rows[index - 1]["stage"]:
                 axes.axhline(index - 0.5, color=SOFT, linewidth=0.8)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_yticks(range(len(rows)), [words(_starred(str(row["kernel"])), 48) for row in rows])
+        names, note = starred([str(row["kernel"]) for row in rows])
+        axes.set_yticks(range(len(rows)), [words(name, 48) for name in names])
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel(f"time over plain CUDA C++ of the same stage, {words(cell, 24)}, serial, fresh table")
+        what = f"ratio of times to plain CUDA C++ of the same stage, {words(cell, 24)}, serial, fresh table"
+        axes.set_xlabel(f"{what}\n{note}" if note else what)
 
     parts = []
     for stage in BASES:
@@ -567,14 +583,12 @@ def variants(view: View) -> Plot:
             first, last = here[0], here[-1]
             parts.append(
                 f"in {stage} from {n(num(first['ratio']))} times plain CUDA C++'s time "
-                f"({_starred(str(first['kernel']))}) to {n(num(last['ratio']))} times ({_starred(str(last['kernel']))})"
+                f"({first['kernel']}) to {n(num(last['ratio']))} times ({last['kernel']})"
             )
     answer = f"On {words(cell, 24)} the kernels go {'; '.join(parts)}."
-    if any(_starred(str(row["kernel"])) != row["kernel"] for row in rows):
-        answer += " * marks a toolchain that deviates from the pins, as the table says."
     columns = (
         Column("stage", "stage", False), Column("kernel", "kernel", False), Column("us", "us"),
-        Column("ratio", "ratio"), Column("low", "lowest pass"), Column("high", "highest pass"),
+        Column("ratio", "ratio to CUDA C++"), Column("low", "lowest pass"), Column("high", "highest pass"),
         Column("floor", "A/A floor"), Column("different", "different", False),
     )  # fmt: skip
     table = Table("variants", f"Every kernel on {words(cell, 24)}", columns, tuple(rows), "Serial, fresh table.")
@@ -631,7 +645,7 @@ def loss(view: View) -> Plot:
     if not rows:
         raise Missing(f"{TRITON_ALLOCATE} was not timed, or its loss not counted")
     rows.sort(key=lambda row: (num(row["load"]), str(row["cell"])))
-    panels_of = (("lost", "blocks lost"), ("dropped", "samples of update dropped"))
+    panels_of = (("lost", "blocks lost"), ("dropped", "update samples dropped (the paper: points)"))
 
     def draw(canvas: Any) -> None:
         from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -643,7 +657,7 @@ def loss(view: View) -> Plot:
         axes = list(canvas.subplots(1, 2))
         colour, mark = style(TRITON_ALLOCATE)
         for panel, (key, title) in zip(axes, panels_of, strict=True):
-            panel.set_title(f"{title}, per launch", loc="left")
+            panel.set_title(f"{title}, a launch", loc="left")
             points = [row for row in rows if row[f"{key}_high"] is not None]
             loads = [num(row["load"]) for row in points]
             for load, row in zip(loads, points, strict=True):
@@ -655,9 +669,8 @@ def loss(view: View) -> Plot:
             theirs = [row for row in rows if row[f"paper_{key}"] is not None]
             if theirs:
                 panel.plot(
-                    [num(row["load"]) for row in theirs], [row[f"paper_{key}"] for row in theirs], marker="o",
-                    markerfacecolor="none", color=INK, linestyle="none", markersize=9, label="the paper",
-                    clip_on=False,
+                    [num(row["load"]) for row in theirs], [row[f"paper_{key}"] for row in theirs], marker=mark,
+                    fillstyle=PAPER, color=colour, linestyle="none", markersize=10, label="the paper", clip_on=False,
                 )  # fmt: skip
             if key == "lost":
                 whole = [row for row in rows if row["unbounded_lost"] is not None]
@@ -674,7 +687,7 @@ def loss(view: View) -> Plot:
             panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
             panel.yaxis.set_minor_locator(NullLocator())
             panel.set_xlim(0, max(1.0, max(loads, default=1.0)))
-            panel.set_xlabel("load factor of the table")
+            panel.set_xlabel("load factor of the table (blocks a slot)")
             panel.grid(color=BAND, linewidth=0.5)
             panel.set_axisbelow(True)
         legend(canvas, axes, 4)
@@ -703,14 +716,15 @@ def loss(view: View) -> Plot:
         )
     else:
         answer += "."
+    if any(row["paper_dropped"] is not None for row in rows):
+        answer += " Update drops samples here and points in the paper, so that the right panel's two are not compared."
     columns = (
-        Column("cell", "cell", False), Column("load", "load"), Column("blocks", "blocks"),
-        Column("lost_low", "blocks lost, least"), Column("lost_high", "most"),
-        Column("dropped_low", "samples dropped, least"), Column("dropped_high", "most"),
-        Column("unbounded_lost", "unbounded probe: blocks lost"), Column("paper_lost", "paper: blocks"),
-        Column("paper_dropped", "paper: points"),
+        Column("cell", "cell", False), Column("load", "load"), Column("blocks", "blocks"), *LOSS_COLUMNS,
+        Column("unbounded_lost", "unbounded probe: blocks lost"), Column("paper_lost", "paper: blocks lost"),
+        Column("paper_dropped", "paper: points dropped"),
     )  # fmt: skip
-    table = Table("loss-by-load", "Loss by load factor", columns, tuple(rows), "Least and most over all samples.")
+    note = f"Least and most over all launches. {DROPPED}"
+    table = Table("loss-by-load", "Loss by load factor", columns, tuple(rows), note)
     samples = f"kernel = {TRITON_ALLOCATE} or {TRITON_UPDATE}: lost_blocks, dropped_points"
     return Plot(answer, table, draw, (9.5, 3.8), samples)
 
@@ -732,8 +746,9 @@ def counters(view: View) -> Plot:
             "static SASS instructions": opcodes(manifest, "instructions"),
             "registers per thread": opcodes(manifest, "registers"),
         }
-        return static | {what: view.counter(kernel, metric) for what, metric in COUNTERS}
+        return static | {what: counted(view, kernel, metric, scale) for what, metric, _, scale in COUNTERS}
 
+    units = {what: unit for what, _, unit, _ in COUNTERS}
     first_of = {metric: value for metric, value in of(CUDA_ALLOCATE).items() if value}
     paper_columns = {OXIDE: "rust_plain_first_read", SCOPED: "rust_scoped_load"}
     rows: list[dict[str, Value]] = []
@@ -747,8 +762,8 @@ def counters(view: View) -> Plot:
                 theirs = ours / first if ours is not None and first else None
             rows.append(
                 {
-                    "metric": metric, "kernel": label(view, kernel), "value": value, "cuda": first_of[metric],
-                    "ratio": value / first_of[metric], "paper": theirs,
+                    "metric": metric, "unit": units.get(metric, ""), "kernel": label(view, kernel), "value": value,
+                    "cuda": first_of[metric], "ratio": value / first_of[metric], "paper": theirs,
                 }
             )  # fmt: skip
     if not rows:
@@ -764,25 +779,17 @@ def counters(view: View) -> Plot:
         for row in rows:
             kernel = str(row["kernel"])
             y = metrics.index(str(row["metric"])) + (kernels.index(kernel) - (len(kernels) - 1) / 2) * 0.15
-            value = num(row["ratio"])
-            hollow = kernel.startswith(SCOPED)
-            colour, mark = style(kernel)
-            axes.plot(
-                [value], [y], marker="d" if hollow else mark, color=colour, linestyle="none", label=kernel,
-                markeredgecolor=INK if hollow else colour,
-            )  # fmt: skip
+            point(axes, kernel, [num(row["ratio"])], y, kernel)
             if row["paper"] is not None:
-                axes.plot(
-                    [float(row["paper"])], [y], marker="o", markerfacecolor="none", color=INK, linestyle="none",
-                    markersize=9, label="the paper, same kernel",
-                )  # fmt: skip
+                variant = "scoped load" if kernel.startswith(SCOPED) else "plain first read"
+                point(axes, kernel, [float(row["paper"])], y, f"the paper: Rust, {variant}", PAPER)
         axes.set_ylim(len(metrics) - 0.5, -0.5)
         axes.set_yticks(range(len(metrics)), metrics)
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel("over CUDA C++'s value (1 is the same)")
+        axes.set_xlabel("ratio to CUDA C++'s value (1: the same)")
         legend(canvas, [axes], 3)
 
-    measured = any(view.counter(CUDA_ALLOCATE, metric) is not None for _, metric in COUNTERS)
+    measured = any(view.counter(CUDA_ALLOCATE, metric) is not None for _, metric, *_ in COUNTERS)
     first = str(rows[0]["kernel"])
     parts = [
         f"{row['metric']} {n(num(row['ratio']))} times" for row in rows if row["kernel"] == first
@@ -791,8 +798,9 @@ def counters(view: View) -> Plot:
     if not measured:
         answer += " No hardware counters are in this archive; what is shown is read from the machine code."
     columns = (
-        Column("metric", "metric", False), Column("kernel", "kernel", False), Column("value", "value"),
-        Column("cuda", "CUDA"), Column("ratio", "over CUDA"), Column("paper", "paper, over CUDA"),
+        Column("metric", "metric", False), Column("unit", "unit (else a count)", False),
+        Column("kernel", "kernel", False), Column("value", "value"), Column("cuda", "CUDA"),
+        Column("ratio", "over CUDA"), Column("paper", "paper, over CUDA"),
     )  # fmt: skip
     table = Table("counters", "Counters over CUDA C++'s, allocate on base", columns, tuple(rows))
     return Plot(answer, table, draw, (9, rows_height(len(metrics), 1.8) + 0.5))
@@ -827,15 +835,14 @@ def devices(view: View) -> Plot:
     if not rows:
         raise Missing("no ratio was measured on two devices")
     rows.sort(key=lambda row: (str(row["stage"]), str(row["kernel"])))
-    shapes = ("o", "s", "^", "D", "v", "P", "h", "X")
-    colours = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", INK, SOFT)
     groups = list(dict.fromkeys(str(row["kernel"]) for row in rows))
     cells = [cell for cell in view.cells() if any(row["cell"] == cell for row in rows)]
 
     def draw(canvas: Any) -> None:
         axes = panels(canvas, len(groups))
         for panel, group in zip(axes, groups, strict=True):
-            panel.set_title(words(group.replace("/plain", ""), 30), loc="left", fontsize=8)
+            [title], _ = starred([group])
+            panel.set_title(words(title.replace("/plain", ""), 30), loc="left", fontsize=8)
             for row in rows:
                 if row["kernel"] != group:
                     continue
@@ -845,17 +852,18 @@ def devices(view: View) -> Plot:
                 panel.plot([min(there), max(there)], [y, y], color=SOFT, linewidth=1)
                 for index, value in enumerate(values):
                     if isinstance(value, float):
-                        panel.plot(
-                            [value], [y], marker=shapes[index % 8], color=colours[index % 8], linestyle="none",
-                            markersize=6 if index % 2 == 0 else 4.5,
-                            label=words(f"device {index}: {names[uuids[index]]}, {uuids[index][:12]}", 60),
-                        )  # fmt: skip
+                        mark = DEVICE_SHAPES[index % len(DEVICE_SHAPES)]
+                        panel.plot([value], [y], marker=mark, color=style(group)[0], linestyle="none")
             panel.axvline(1, color=INK, linewidth=0.9, zorder=0)
             cell_rows(panel, view, cells)
             panel.locator_params(axis="x", nbins=4)
             panel.grid(axis="x", color=BAND, linewidth=0.5)
             panel.set_axisbelow(True)
-        canvas.supxlabel("time over CUDA C++'s on the same device", fontsize=9)
+        for index, uuid in enumerate(uuids):
+            text = words(f"device {index}: {names[uuid]}, {uuid[:12]}", 60)
+            mark = DEVICE_SHAPES[index % len(DEVICE_SHAPES)]
+            axes[0].plot([], [], marker=mark, color=SOFT, linestyle="none", label=text)
+        canvas.supxlabel("ratio of times to CUDA C++ on the same device (1: level)", fontsize=9)
         legend(canvas, axes, 2)
 
     worst = max(rows, key=lambda row: num(row["apart"]))
@@ -1005,8 +1013,10 @@ def fma_pairs(view: View) -> Plot:
     alike: dict[str, list[str]] = {}
     for name in every:
         alike.setdefault(str((document["patterns"].get(name) or {}).get("hash", name)), []).append(name)
-    names = [group[0] for group in alike.values()]
-    shown = [group[0] + (f" and {len(group) - 1} more" if len(group) > 1 else "") for group in alike.values()]
+    groups = {f"{letter}: {group[0]}": group for letter, group in zip(_letters(), alike.values(), strict=False)}
+    names = [group[0] for group in groups.values()]
+    told = [f"{head.split(':')[0]} = {_members(group)}" for head, group in groups.items()]
+    lines = [line for text in told for line in textwrap.wrap(text, 130)]
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
@@ -1023,26 +1033,50 @@ def fma_pairs(view: View) -> Plot:
         for i in range(len(names)):
             for j in range(len(names)):
                 if i != j and grid[i, j] == grid[i, j]:
-                    axes.text(j, i, f"{int(grid[i, j]):,}", ha="center", va="center", fontsize=8)
-        axes.set_xticks(range(len(names)), [words(x, 40) for x in shown], rotation=20, ha="right")
-        axes.set_yticks(range(len(names)), [words(x, 40) for x in shown])
+                    axes.text(j, i, f"{int(grid[i, j]):,}", ha="center", va="center", fontsize=8, color=ON_FILL)
+        heads = [words(head, 40) for head in groups]
+        axes.set_xticks(range(len(names)), heads, rotation=0 if len(names) < 6 else 20, ha="center")
+        axes.set_yticks(range(len(names)), heads)
         axes.tick_params(length=0)
         for side in axes.spines.values():
             side.set_visible(False)
-        axes.set_title("pixels that differ", loc="left")
+        axes.set_title("pixels that differ, of one image and another", loc="left")
+        canvas.supxlabel("\n".join(lines), fontsize=7.5, x=0.01, ha="left")
 
     differ = next((row for row in rows if {row["a"], row["b"]} == {"nvcc", "oxide"}), None)
-    answer = f"{len(every)} images are {count(len(names), 'distinct image')}: {', '.join(shown)}."
+    alike_words = "; ".join(f"{head} ({count(len(group), 'image')})" for head, group in groups.items())
+    answer = f"{len(every)} images are {count(len(names), 'distinct image')}: {alike_words}."
     if differ is not None:
         answer += f" The fusions of nvcc and of cuda-oxide differ in {num(differ['pixels']):,.0f} pixels."
     columns = (
         Column("a", "a", False), Column("b", "b", False), Column("pixels", "pixels"), Column("max", "largest"),
         Column("class", "change class"), Column("net", "net, b - a"),
     )  # fmt: skip
-    together = [" = ".join(group) for group in alike.values() if len(group) > 1]
-    note = f"The same image: {'; '.join(together)}." if together else "No two images are the same."
+    note = f"The same image, pixel by pixel: {'; '.join(told)} (kernels without /fma/mandelbrot-)."
     table = Table("fma-pairs", "Pairs of images", columns, tuple(rows), note)
-    return Plot(answer, table, draw, (4 + 0.95 * len(names), 1.5 + 0.42 * len(names)))
+    height = 1.3 + 0.42 * len(names) + 0.14 * len(lines)
+    return Plot(answer, table, draw, (max(9.0, 3 + 0.95 * len(names)), height))
+
+
+def _letters() -> Iterator[str]:
+    """A to Z, then A2 and so on: names of groups of images."""
+    yield from string.ascii_uppercase
+    for number in itertools.count(2):
+        yield from (f"{letter}{number}" for letter in string.ascii_uppercase)
+
+
+def _members(group: Sequence[str]) -> str:
+    """The images of one group, short: kernels of the study without the words that all of them share."""
+    return ", ".join(name.replace("/fma/mandelbrot-", " ") for name in group)
+
+
+CONTRACTION = re.compile(r"/fma/mandelbrot-(\w+)-b(\d+)(\**)")
+
+
+def _contraction(found: re.Match[str]) -> str:
+    """`/fma/mandelbrot-off-b256` in words."""
+    how = {"default": "its own contraction", "off": "contraction off"}.get(found[1], found[1])
+    return f"{found[3]}: {how}, {found[2]} threads a block"
 
 
 @figure("fma-time", "Mandelbrot: Rust's time over CUDA C++'s", "Does contraction decide which language is faster?")
@@ -1080,18 +1114,18 @@ def fma_time(view: View) -> Plot:
                 half = 100 * num(row["floor"])
                 axes.barh(index, 2 * half, left=-half, height=0.8, color=BAND, zorder=0, label="A/A floor")
             values = [100 * (num(row[key]) - 1) for key in ("ratio", "low", "high")]
-            off = "-off-" in str(row["kernel"])
-            legend_ = "contraction off" if off else "each compiler's contraction"
-            point(axes, str(row["kernel"]), values, index, legend_, hollow=off)
-        names = [str(row["kernel"]).split(" ")[0].replace("/fma/mandelbrot-", " ") for row in shown]
+            point(axes, str(row["kernel"]), values, index, "")
+        names, note = starred([str(row["kernel"]) for row in shown])
+        names = [CONTRACTION.sub(_contraction, name) for name in names]
         axes.set_ylim(len(shown) - 0.5, -0.5)
         axes.set_yticks(
-            range(len(shown)), [words(f"{a}, {row['load']}", 52) for a, row in zip(names, shown, strict=True)]
+            range(len(shown)), [words(f"{a}, {row['load']}", 64) for a, row in zip(names, shown, strict=True)]
         )
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x", color=BAND, linewidth=0.5)
         axes.set_axisbelow(True)
-        axes.set_xlabel("percent more time than CUDA C++'s same program (left of 0 is less)")
+        what = "percent more time than CUDA C++'s same program (left of 0: less)"
+        axes.set_xlabel(f"{what}\n{note}" if note else what)
         legend(canvas, [axes], 3)
 
     def of(language: str, word: str) -> list[float]:
@@ -1143,24 +1177,32 @@ def machine(view: View) -> Plot:
         row["throttled"] = int((group["throttle"].fillna(0) > 0).sum())
         rows.append(row)
 
+    numbers = list(dict.fromkeys(number for number, _, _ in groups))
+
     def draw(canvas: Any) -> None:
-        axes = list(np.atleast_1d(canvas.subplots(len(there), 1, sharex=True)))
-        dashes = ("-", "--", ":", "-.")
-        colours = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-        for panel, (key, text) in zip(axes, there, strict=True):
-            for number, uuid, group in groups:
-                part = group[["t_s", key]].dropna()
-                part = part.iloc[:: max(1, len(part) // MAX_POINTS)]
-                index = uuids.index(uuid)
-                panel.plot(
-                    part["t_s"].tolist(), part[key].tolist(), linewidth=1.1, color=colours[index % 4],
-                    linestyle=dashes[number % 4], label=f"device {index}, pass {number}",
-                )  # fmt: skip
-            panel.set_ylabel(text, fontsize=8)
-            panel.grid(color=BAND, linewidth=0.5)
-            panel.set_axisbelow(True)
-        axes[-1].set_xlabel("seconds since the pass began")
-        legend(canvas, axes[:1], 6)
+        axes = canvas.subplots(len(there), len(numbers), sharex=True, sharey="row", squeeze=False)
+        for number, uuid, group in groups:
+            index = uuids.index(uuid)
+            for worker, lines in enumerate(unbroken(group["t_s"].tolist())):
+                for first, last in lines:
+                    for row, (key, _) in enumerate(there):
+                        part = group.iloc[first:last][["t_s", key]].dropna()
+                        part = part.iloc[:: max(1, len(part) // MAX_POINTS)]
+                        later = ", a later worker by its own clock" if worker else ""
+                        axes[row][numbers.index(number)].plot(
+                            part["t_s"].tolist(), part[key].tolist(), linewidth=1.1,
+                            color=DEVICE_COLOURS[index % len(DEVICE_COLOURS)], linestyle=":" if worker else "-",
+                            label=f"device {index}{later}",
+                        )  # fmt: skip
+        for row, (_, text) in enumerate(there):
+            axes[row][0].set_ylabel(text, fontsize=8)
+        for column, number in enumerate(numbers):
+            axes[0][column].set_title(f"pass {number}", loc="left")
+            for panel in axes[:, column]:
+                panel.grid(color=BAND, linewidth=0.5)
+                panel.set_axisbelow(True)
+        canvas.supxlabel("seconds since the pass's worker began; no line where nothing was read", fontsize=9)
+        legend(canvas, list(axes[0]), 4)
 
     parts = []
     for key, text in there:
@@ -1179,4 +1221,25 @@ def machine(view: View) -> Plot:
     )  # fmt: skip
     note = "; ".join(f"device {i}: {uuid}" for i, uuid in enumerate(uuids))
     table = Table("machine", "The devices while they ran", columns, tuple(rows), note)
-    return Plot(answer, table, draw, (9, 0.8 + 1.5 * len(there)))
+    return Plot(answer, table, draw, (min(3 + 2.6 * len(numbers), 12.5), 1.0 + 1.4 * len(there)))
+
+
+def unbroken(times: Sequence[float]) -> list[list[tuple[int, int]]]:
+    """Where a line may be drawn through readings: for each worker, the (first, behind the last) of its parts.
+
+    A clock that goes back is another worker's, whose pass has the same number (the controls run after the last pass); a
+    pause of more than a second and of twenty readings is none that a line may bridge.
+    """
+    steps = np.diff(np.asarray(times, float))
+    forward = steps[steps >= 0]
+    pause = max(1.0, 20 * float(np.median(forward))) if len(forward) else np.inf
+    workers: list[list[tuple[int, int]]] = [[]]
+    first = 0
+    for place, step in enumerate(steps.tolist(), 1):
+        if step < 0 or step > pause:
+            workers[-1].append((first, place))
+            first = place
+            if step < 0:
+                workers.append([])
+    workers[-1].append((first, len(times)))
+    return workers

@@ -1,7 +1,8 @@
 """The page: one file that opens offline and answers one question after another.
 
-Everything that comes from an archive passes the template's escaping or stands inside an image; the page's own style and
-script are files beside the template, and the Content-Security-Policy allows that script alone, by its hash.
+Everything that comes from an archive passes the template's escaping or is drawn (figures hold text as outlines); the
+page's own style and script are files beside the template, and the Content-Security-Policy allows that script alone, by
+its hash.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from harness.archive.schema import Run
 from harness.claims import statistics
@@ -22,9 +22,10 @@ from harness.claims.registry import View
 from harness.errors import IrrError
 from harness.report.answer import sentences, tally
 from harness.report.derive import LOCK, Derivation, prepare, write_derived
+from harness.report.drawing import ends, themed
 from harness.report.figures import Absent, Figure, draw_figures, files_of
 from harness.report.surface import plotly_source, read_surface
-from harness.report.tables import Column, Table, Value, as_csv, text
+from harness.report.tables import Column, Table, Value, as_csv, footnoted, text
 
 MAX_PAGE = 8_000_000
 """Bytes of a page; the surface's viewer, 4.8 MB of it, is left out of a larger one."""
@@ -102,19 +103,19 @@ def passes_table(view: View) -> Table:
     for entry in view.archive.run.passes:
         here = samples[(samples["pass"] == entry.number) & (samples["device_uuid"] == entry.device_uuid)]
         row: dict[str, Value] = {
-            "pass": entry.number, "device": entry.device_name, "uuid": entry.device_uuid, "from": entry.started_utc,
-            "to": entry.ended_utc, "whole": "yes" if entry.complete else "no", "samples": len(here),
-            "throttled": int((here["throttle"].fillna(0) > 0).sum()),
+            "pass": entry.number, "device": entry.device_name, "uuid": entry.device_uuid,
+            "when": f"{entry.started_utc} to {entry.ended_utc}", "whole": "yes" if entry.complete else "no",
+            "samples": len(here), "throttled": int((here["throttle"].fillna(0) > 0).sum()),
         }  # fmt: skip
         for key in ("sm_clock_mhz", "temperature_c", "power_w"):
             values = here[key].dropna().tolist()
-            row[key] = f"{min(values):g} to {max(values):g}" if values else None
+            row[key] = ends(values, ".4g") if values else None
         rows.append(row)
     columns = (
         Column("pass", "pass"), Column("device", "device", False), Column("uuid", "UUID", False),
-        Column("from", "from, UTC", False), Column("to", "to, UTC", False), Column("whole", "whole", False),
-        Column("samples", "samples"), Column("throttled", "throttled"), Column("sm_clock_mhz", "SM clock, MHz"),
-        Column("temperature_c", "C"), Column("power_w", "W"),
+        Column("when", "when, UTC", False), Column("whole", "whole", False), Column("samples", "samples"),
+        Column("throttled", "throttled samples"), Column("sm_clock_mhz", "SM clock, MHz"),
+        Column("temperature_c", "temperature, C"), Column("power_w", "board power, W"),
     )  # fmt: skip
     return Table("passes", "Same machine: passes", columns, tuple(rows), "Each pass is one process on one device.")
 
@@ -190,22 +191,35 @@ def _word(value: Value) -> str:
     return f"{value:,}" if isinstance(value, int) else text(value)
 
 
+LONG, WIDE = 26, 14
+"""Characters from which a column of words may wrap; columns from which a table has a printed page of its own."""
+
+
 def _shown(table: Table, path: str | None) -> dict[str, Any]:
-    """A table as the page shows it: without the columns that are empty in every row."""
-    columns = [c for c in table.columns if any(row.get(c.key) is not None for row in table.rows)]
-    texts = [[_word(row.get(column.key)) for column in columns] for row in table.rows]
+    """A table as the page shows it: without the columns that are empty in every row, deviations as footnotes."""
+    short = footnoted(table)
+    columns = [c for c in short.columns if any(row.get(c.key) is not None for row in short.rows)]
+    texts = [[_word(row.get(column.key)) for column in columns] for row in short.rows]
+    kinds = [
+        "n" if column.numeric else "long" if max((len(row[i]) for row in texts), default=0) > LONG else ""
+        for i, column in enumerate(columns)
+    ]
     file = Path(path or f"{table.name}.csv").name
-    return {"table": table, "columns": columns, "texts": texts, "csv": _csv_link(table), "file": file, "path": path}
+    return {
+        "title": short.title, "note": short.note, "columns": list(zip(columns, kinds, strict=True)), "texts": texts,
+        "wide": len(columns) >= WIDE, "csv": _csv_link(table), "file": file, "path": path,
+    }  # fmt: skip
 
 
 def _picture(item: Figure) -> dict[str, Any]:
-    sides = [re.search(rb"\b" + side + rb'="([\d.]+)pt"', item.svg) for side in (b"width", b"height")]
-    width, height = (round(float(side[1]) * 4 / 3) if side is not None else None for side in sides)
-    drawing = " ".join(item.svg.decode().split("?>", 1)[-1].split())
+    drawing = themed(item.svg, item.name)
+    head, _, body = drawing.partition(">")
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', head)
+    width, height = (round(float(side) * 4 / 3) for side in box.groups()) if box is not None else (None, None)
     return {
         "figure": item,
-        # Percent-encoded, which for an SVG is a quarter shorter than base64.
-        "image": "data:image/svg+xml;charset=utf-8," + quote(drawing, safe=" ~()*!.'/:;=,@$+?-_"),
+        "box": "" if box is None else box[0],
+        "drawing": body.removesuffix("</svg>"),
         "width": width,
         "height": height,
         "data": _shown(item.table, f"figures/{item.name}.csv"),
@@ -236,15 +250,21 @@ def _questions(found: Sequence[Figure | Absent], tables: Sequence[Table]) -> lis
 
 
 def _measured(row: dict[str, Any]) -> str:
-    """What was found here, with its range."""
+    """What was found here, where that says it by itself: a bare number stands with its unit in the reason."""
     value = row["measured"]
-    if value is None:
-        return ""
-    words = "yes" if value is True else "no" if value is False else _word(value)
-    if row["range"] is not None:
-        low, high = (_word(end) for end in row["range"])
-        words += f" ({low} to {high})" if low != high else ""
-    return words
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else ""
+
+
+def _failed(view: View) -> list[tuple[str, str, list[str]]]:
+    """Gates that failed: (gate, message, of what), those with one message together."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for gate in view.archive.gates:
+        if not gate.ok and gate.skipped is None:
+            subject = f"{gate.subject}, {gate.when}" if gate.when else gate.subject
+            found.setdefault((gate.gate, gate.message), []).append(subject)
+    return [(gate, message, list(dict.fromkeys(subjects))) for (gate, message), subjects in found.items()]
 
 
 def _rows_table(row: dict[str, Any]) -> dict[str, Any] | None:
@@ -338,7 +358,7 @@ def _context(
         "questions": _questions(found, tables),
         "absent": [item for item in found if isinstance(item, Absent)],
         "comparable": [_shown(t, None) for t in (gates_table(view), passes_table(view), floors_table(view)) if t.rows],
-        "failed": [gate for gate in view.archive.gates if not gate.ok and gate.skipped is None],
+        "failed": _failed(view),
         "gates_ran": sum(gate.skipped is None for gate in view.archive.gates),
         "gates_passed": sum(gate.ok for gate in view.archive.gates),
         "statuses": [(str(s), int(n)) for s, n in sorted(rows["status"].value_counts().items())],

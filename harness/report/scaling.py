@@ -33,7 +33,7 @@ from harness.report.drawing import (
     style,
     words,
 )
-from harness.report.tables import Column, Table, Value, label
+from harness.report.tables import Column, Table, Value, label, starred
 
 NULL = "cuda/floor/null"
 STAGES = ("allocate", "update")
@@ -113,12 +113,12 @@ def points(view: View) -> Plot:
             panel.set_xscale("log")
             panel.set_yscale("log")
             panel.set_title(stage, loc="left")
-            panel.set_xlabel("points")
+            panel.set_xlabel("points of the cell")
             panel.grid(color=BAND, linewidth=0.5)
             panel.set_axisbelow(True)
             _plain_numbers(panel.xaxis, min(num(r["points"]) for r in rows), max(num(r["points"]) for r in rows))
             _plain_numbers(panel.yaxis, min(num(r["low"]) for r in rows), max(num(r["high"]) for r in rows))
-        panels[0].set_ylabel("us a launch")
+        panels[0].set_ylabel("time, us a launch")
         legend(canvas, panels, 4)
 
     parts = []
@@ -196,8 +196,8 @@ def multiprocessors(view: View) -> Plot:
         _ticks(left.xaxis, [few, many], "d")
         lowest = min(few / many, *(num(row["many_us"]) / num(row["few_us"]) for row in rows))
         _ticks(left.yaxis, [t for t in (0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.2) if lowest / 1.1 <= t], "g")
-        left.set_xlabel("multiprocessors")
-        left.set_ylabel(f"time over that on {few}")
+        left.set_xlabel("multiprocessors in use")
+        left.set_ylabel(f"ratio of times to that on {few}")
         right.axvline(1, color=INK, linewidth=0.9, zorder=0)
         right.axvline(
             available, color=INK, linestyle=DASHES[GEOMETRY], linewidth=0.9, label=f"{n(available)}: as many more"
@@ -216,11 +216,13 @@ def multiprocessors(view: View) -> Plot:
         ends = [1.0, available, *paper, *paper_tight, *(num(row[end]) for row in rows for end in ("low", "high"))]
         right.set_xlim(min(ends) - 0.08, max(ends) + 0.08)
         right.set_ylim(len(rows) - 0.5, -0.5)
-        right.set_yticks(range(len(rows)), [words(name.split(" ")[0], 40) for name in names])
+        ticks, note = starred(names)
+        right.set_yticks(range(len(rows)), [words(name, 40) for name in ticks])
         right.tick_params(axis="y", length=0)
         right.grid(axis="x", color=BAND, linewidth=0.5)
         right.set_axisbelow(True)
-        right.set_xlabel(f"times as fast on {many} as on {few}")
+        what = f"times as fast on {many} as on {few}"
+        right.set_xlabel(f"{what}\n{note}" if note else what)
         legend(canvas, [right], 2)
 
     held = next((num(row["scaling"]) for row in rows if row["kernel"] == GEOMETRY), None)

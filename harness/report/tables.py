@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +75,39 @@ def text(value: Value) -> str:
     return str(value)
 
 
+_DEVIANT = re.compile(r"((?:cuda|rust-\w+|triton)[/ ][\w@./-]+) \(([a-z][a-z, -]*)\)")
+"""A kernel's name and the deviations of its toolchain, as `label` writes them."""
+
+
+def starred(texts: Sequence[str]) -> tuple[list[str], str]:
+    """Texts with a star in place of a kernel's deviations, and the footnote that says them; blank where none has any.
+
+    `rust-oxide/update/plain (unpinned toolchain)` is `rust-oxide/update/plain*`, with `* unpinned toolchain`.
+    """
+    marks: dict[str, str] = {}
+
+    def mark(found: re.Match[str]) -> str:
+        return found[1] + marks.setdefault(found[2], "*" * (len(marks) + 1))
+
+    short = [_DEVIANT.sub(mark, word) for word in texts]
+    return short, "; ".join(f"{star} {words}" for words, star in marks.items())
+
+
+def footnoted(table: Table) -> Table:
+    """A table as people read it: the deviations of toolchains in its note, a star where they apply. Data (CSV) keeps
+    the words in each row."""
+    words = {value for row in table.rows for value in row.values() if isinstance(value, str)}
+    every = list(dict.fromkeys([table.title, *(c.head for c in table.columns), *sorted(words)]))
+    texts, note = starred(every)
+    short = dict(zip(every, texts, strict=True))
+    return Table(
+        table.name, short[table.title],
+        tuple(Column(c.key, short[c.head], c.numeric) for c in table.columns),
+        tuple({k: short[v] if isinstance(v, str) else v for k, v in row.items()} for row in table.rows),
+        " ".join(part for part in (table.note, f"{note}." if note else "") if part),
+    )  # fmt: skip
+
+
 # ------------------------------------------------------------------------------------------------------- renderings
 
 
@@ -93,6 +127,7 @@ def markdown_text(word: str) -> str:
 
 
 def as_markdown(table: Table) -> bytes:
+    table = footnoted(table)
     lines = [f"### {markdown_text(table.title)}", ""]
     lines.append("| " + " | ".join(markdown_text(column.head) for column in table.columns) + " |")
     lines.append("|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|")
@@ -114,6 +149,7 @@ def _latex(word: str) -> str:
 
 def as_latex(table: Table) -> bytes:
     """A booktabs table; needs \\usepackage{booktabs}."""
+    table = footnoted(table)
     align = "".join("r" if column.numeric else "l" for column in table.columns)
     lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(table.title)}}}", rf"\label{{tab:{table.name}}}"]
     lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
@@ -289,15 +325,22 @@ def by_cell(view: View) -> Table:
     return Table("table3", "Table 3: allocate by cell", columns, tuple(rows), REGIME_NOTE)
 
 
-COUNTERS: tuple[tuple[str, str], ...] = (
-    ("L1 sector hit rate", HIT),
-    ("L2 sectors", SECTORS),
-    ("long_scoreboard stall", SCOREBOARD),
-    ("achieved occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"),
-    ("active threads per warp", "smsp__thread_inst_executed_per_inst_executed.ratio"),
-    ("duration (ncu)", DURATION),
+COUNTERS: tuple[tuple[str, str, str, float], ...] = (
+    ("L1 sector hit rate", HIT, "percent", 1),
+    ("L2 sectors", SECTORS, "", 1),
+    ("long_scoreboard stall", SCOREBOARD, "warps an issue", 1),
+    ("achieved occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active", "percent", 1),
+    ("active threads per warp", "smsp__thread_inst_executed_per_inst_executed.ratio", "", 1),
+    ("duration (ncu)", DURATION, "us", 1e-3),
 )
-"""The paper's row -> Nsight Compute's metric."""
+"""(the paper's row, Nsight Compute's metric, unit of the paper and of our tables, that unit in the metric's)."""
+
+
+def counted(view: View, kernel: str, metric: str, scale: float) -> float | None:
+    """A hardware counter in the unit of our tables."""
+    value = view.counter(kernel, metric)
+    return None if value is None else value * scale
+
 
 _TABLE4 = (("cuda", CUDA_ALLOCATE), ("rust_scoped_load", SCOPED), ("rust_plain_first_read", OXIDE))
 
@@ -307,9 +350,10 @@ def counters(view: View) -> Table:
     rows: list[dict[str, Value]] = []
     manifests = {column: view.manifest(kernel) for column, kernel in _TABLE4}
 
-    def add(what: str, ours: dict[str, Value]) -> None:
+    def add(what: str, ours: dict[str, Value], unit: str = "") -> None:
         if any(value is not None for column, value in ours.items() if column != "cuda"):  # else nothing to compare
-            rows.append({"metric": what, **ours, **{f"paper_{c}": figures.counter(what, c) for c, _ in _TABLE4}})
+            theirs = {f"paper_{c}": figures.counter(what, c) for c, _ in _TABLE4}
+            rows.append({"metric": f"{what}, {unit}" if unit else what, **ours, **theirs})
 
     def of_manifest(count: Callable[[dict[str, Any]], int]) -> dict[str, Value]:
         return {c: None if m is None or m.get("status") != "ok" else count(m) for c, m in manifests.items()}
@@ -322,8 +366,8 @@ def counters(view: View) -> Table:
     add("global memory ops (LDG/STG)", of_manifest(opcodes(*GLOBAL_MEMORY)))
     add("registers per thread", of_manifest(lambda m: int(m.get("registers", 0))))
     add("register spills", of_manifest(lambda m: int(m.get("spills", 0))))
-    for what, metric in COUNTERS:
-        add(what, {column: view.counter(kernel, metric) for column, kernel in _TABLE4})
+    for what, metric, unit, scale in COUNTERS:
+        add(what, {column: counted(view, kernel, metric, scale) for column, kernel in _TABLE4}, unit)
     heads = {"cuda": "CUDA", "rust_scoped_load": "Rust, scoped load", "rust_plain_first_read": "Rust, plain first read"}
     columns = (
         Column("metric", "metric", False),
@@ -331,10 +375,21 @@ def counters(view: View) -> Table:
         *(Column(f"paper_{c}", f"paper: {heads[c]}") for c, _ in _TABLE4),
     )
     note = (
-        "Nsight Compute's units: sectors, percent, nanoseconds for our duration; the paper's duration "
-        "is in microseconds. Ours counts generic LD and ST among the memory operations."
+        "Ours and the paper's in one unit a row, a count where none is named. Ours counts generic LD and ST among the "
+        "memory operations."
     )
     return Table("table4", "Table 4: allocate on base, counters", columns, tuple(rows), note)
+
+
+DROPPED = (
+    "Ours counts samples of update, several along the ray of each point, that found no block; the paper counts points: "
+    "these two are of different units and are not compared."
+)
+LOSS_COLUMNS = (
+    Column("lost_low", "blocks lost, least"), Column("lost_high", "blocks lost, most"),
+    Column("dropped_low", "update samples dropped, least"), Column("dropped_high", "update samples dropped, most"),
+)  # fmt: skip
+"""Of the loss by load factor, here and in the figure's rows."""
 
 
 def loss(view: View) -> Table:
@@ -356,11 +411,9 @@ def loss(view: View) -> Table:
     rows.sort(key=lambda row: (row["load"], row["cell"]))
     columns = (
         Column("cell", "cell", False), Column("load", "load"), Column("blocks", "blocks"),
-        Column("lost_low", "blocks lost, least"), Column("lost_high", "most"),
-        Column("dropped_low", "points dropped, least"), Column("dropped_high", "most"),
-        Column("paper_lost", "paper: blocks"), Column("paper_dropped", "paper: points"),
+        *LOSS_COLUMNS, Column("paper_lost", "paper: blocks lost"), Column("paper_dropped", "paper: points dropped"),
     )  # fmt: skip
-    note = "triton/allocate/static8 with triton/update/static8, least and most over all samples."
+    note = f"triton/allocate/static8 with triton/update/static8, least and most over all launches. {DROPPED}"
     return Table("loss", "Loss of the bounded probe by load factor", columns, tuple(rows), note)
 
 

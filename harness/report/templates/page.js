@@ -47,6 +47,20 @@
   });
 })();
 
+// A region that scrolls is reached by Tab and says so; one that does not is passed over.
+(function regions() {
+  const every = [...document.querySelectorAll(".scroll")];
+  function look(region) {
+    const sideways = region.scrollWidth > region.clientWidth + 1;
+    if (sideways || region.scrollHeight > region.clientHeight + 1) region.tabIndex = 0;
+    else region.removeAttribute("tabindex");
+    const hint = region.previousElementSibling;
+    if (hint && hint.classList.contains("hint")) hint.hidden = !sideways;
+  }
+  const watch = new ResizeObserver((entries) => entries.forEach((entry) => look(entry.target)));
+  every.forEach((region) => watch.observe(region));
+})();
+
 (function surface() {
   const start = document.getElementById("show-surface");
   if (!start) return;
