@@ -16,15 +16,23 @@ from invoke.collection import Collection
 
 import tasks
 from harness import cli
+from harness.build import build
+from harness.build.kernels import ARCHITECTURES, ARMS, KERNELS
+from harness.build.manifest import Manifest
+from harness.build.toolchain import Toolkit, find_toolkit, known_architectures
 from harness.environment import ROOT
 from harness.errors import DataLost, IrrError, UsageError
+from harness.measure.plan import PASSES
+from harness.measure.studies import STUDIES
+from harness.workload.cells import load_cells
 
 TASKS = [
     *("setup", "doctor", "build", "gate", "reproduce", "resume", "fuse", "mesh", "fma", "counters", "verify", "claims"),
     *("report", "pack", "data", "compare", "test", "lint", "image"),
 ]
 # Once: a task hands its help texts out only once.
-CONTEXTS = {context.name: context for context in Collection.from_module(tasks).to_contexts()}
+PROGRAM = cli.make_program()
+CONTEXTS = PROGRAM.contexts
 
 
 @pytest.fixture
@@ -88,6 +96,7 @@ def test_words_after_test_reach_pytest_as_they_are(contexts):
         ("setup now", "setup takes no argument 'now'"),
         ("build gate", "build takes no argument 'gate'"),
         ("reproduce --quik", "did you mean --quick?"),
+        ("fuse p --depth_scale 5", "did you mean --depth-scale?"),
         ("reproduce -q", "reproduce has no option -q"),
         ("reproduce --quick=yes", "takes no value"),
         ("fuse p --arm", "--arm needs a value"),
@@ -100,6 +109,64 @@ def test_wrong_use_is_said_in_one_message(line, message, contexts):
         words(line, contexts)
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 2
+
+
+@pytest.mark.parametrize("line", ["fuse --bogus", "reproduce --x", "bogus", "mesh --o"])
+def test_nothing_is_suggested_that_is_not_close(line, contexts):
+    """`--bogus` was answered with `--out`: two dashes are half of a short word."""
+    with pytest.raises(UsageError) as caught:
+        words(line, contexts)
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--voxel nan", "--voxel nan: a finite number above 0 is needed"),
+        ("--voxel -1", "--voxel -1: a finite number above 0 is needed"),
+        ("--voxel 0", "--voxel 0: a finite number above 0 is needed"),
+        ("--voxel inf", "--voxel inf: a finite number above 0 is needed"),
+        ("--cap -1", "--cap -1: a finite number of at least 0 is needed"),
+        ("--pool 0", "--pool 0: a whole number of at least 1 is needed"),
+        ("--stride 1.5", "--stride 1.5: a whole number of at least 1 is needed"),
+        ("--depth-scale 0", "--depth-scale 0: a finite number above 0 is needed"),
+        ("--depth-max 0", "--depth-max 0: a finite number above 0 is needed"),
+    ],
+)
+def test_a_number_that_is_refused_is_told_what_would_do(options, message, capsys):
+    assert PROGRAM.main(f"irr fuse p.npz --arm cpu --out v.npz {options}".split()) == 2
+    assert capsys.readouterr().err == f"irr: {message}\n"
+
+
+def shown(task: str, capsys) -> str:
+    assert PROGRAM.main(["irr", task, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_help_shows_defaults_and_names_values(capsys):
+    text = shown("fuse", capsys)
+    assert "--voxel METRES" in text and "(default: 0.01)" in text and "STRING" not in text
+    assert "(default: 4096)" in shown("fma", capsys) and "archived in" in shown("fma", capsys)
+    assert f"{PASSES} where it is left out" in shown("reproduce", capsys)
+    assert shown("lint", capsys).startswith("Usage: irr lint\n")
+    assert shown("data", capsys).startswith("Usage: irr data [FOLDER]\n")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_help_fits_and_shows_no_placeholder(name, capsys):
+    text = shown(name, capsys)
+    assert "inspect" not in text and "None" not in text
+    assert max(map(len, text.splitlines())) <= cli.HELP_WIDTH
+
+
+def test_help_lists_what_there_is_to_choose_from(capsys):
+    """From the tables themselves: an arm, a cell or a study that is added is in the help."""
+    fuse, reproduce = (" ".join(shown(task, capsys).split()) for task in ("fuse", "reproduce"))
+    fusing = [arm.name for arm in ARMS.values() if arm.allocate is not None]
+    assert fuse.endswith(f"arms: {', '.join(fusing)}")
+    assert f"arms: {', '.join(ARMS)} cells: {', '.join(load_cells())} studies: {', '.join(STUDIES)}" in reproduce
+    assert set(tasks.CHOICES) <= {option for context in CONTEXTS.values() for option in context.args}
+    assert set(tasks.VALUES) <= {option for context in CONTEXTS.values() for option in context.args}
 
 
 @pytest.mark.parametrize(
@@ -245,3 +312,67 @@ def test_exit_codes_of_the_contract():
 )
 def test_architectures(values, expected):
     assert tasks._architectures(values) == expected
+
+
+# --- what a build says ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toolkit() -> Toolkit:
+    try:
+        return find_toolkit()
+    except IrrError as error:
+        pytest.skip(error.what)
+
+
+def test_an_architecture_that_nobody_knows_is_named_at_once(irr, toolkit):
+    done = irr("build", "--arch", "999")
+    assert done.returncode == UsageError.exit_code and done.stdout == ""
+    known = known_architectures(toolkit.nvcc)
+    assert done.stderr.splitlines() == [
+        f"irr: --arch 999: nvcc {toolkit.version} does not know sm_999",
+        f"  it knows {', '.join(map(str, known))}",
+    ]
+    assert set(ARCHITECTURES) <= set(known)
+    build.check_architectures(ARCHITECTURES)
+
+
+def test_a_reason_names_the_architectures_it_is_about():
+    def manifest(arch: int) -> Manifest:
+        job = build.Job(KERNELS["cuda/allocate/plain"], arch)
+        return build._blank(job, "", "toolchain-unsupported", f"nvcc does not know sm_{arch}")
+
+    assert build._reasons([manifest(150)])[0].endswith("(sm_150): nvcc does not know sm_150")
+    (line,) = build._reasons([manifest(150), manifest(151)])
+    assert line.endswith("(sm_150, sm_151): nvcc does not know sm_150/sm_151")
+
+
+@pytest.mark.usefixtures("toolkit")
+def test_a_build_tells_how_far_it_is(tmp_path, capsys, monkeypatch):
+    """Lines as it goes, the first one at once and not a blank one; nothing on stdout; nothing to tell the second time
+    but that nothing was to be done."""
+    monkeypatch.setattr(build, "SAY_S", 0.0)
+    arms = "cuda/floor/null,cuda/floor/geometry"
+    build.build_all([90], arms, build=tmp_path, workers=1)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[:3] == [
+        "irr: building 2 kernels",
+        "irr: building: 0 of 2 done, now sm_90 cuda/floor/null",
+        "irr: building: 1 of 2 done, now sm_90 cuda/floor/geometry",
+    ]
+    build.build_all([90], arms, build=tmp_path)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("irr: 0 kernels built, 2 up to date")
+
+
+def test_the_time_left_of_a_build_is_that_of_its_kernels(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(build.time, "monotonic", lambda: now)
+    told = build._Progress(12, quiet=True)
+    now += 40
+    for done, words in [(2, ""), (4, "about 80 s left, "), (12, "")]:
+        told.done = done
+        assert told.left() == words
+    told.done, now = 3, 400.0
+    assert told.left() == "about 15 min left, "

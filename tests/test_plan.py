@@ -208,6 +208,7 @@ def test_the_time_left_is_that_of_the_passes_alone(monkeypatch: pytest.MonkeyPat
     """Two devices, three passes each: what ran before the first beat and what runs after the passes say nothing."""
     now = 1000.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr(progress, "LINE_S", 1e9)
     lines: list[str] = []
     told = progress.Progress(6, lines.append)
     now += 500  # compute-sanitizer
@@ -224,6 +225,49 @@ def test_the_time_left_is_that_of_the_passes_alone(monkeypatch: pytest.MonkeyPat
     assert lines[-1] == "pass 3 on GPU-b is done (6 of 6)"
     told.update(2, "GPU-a", Beat(0.0, 5, 100, ""), after="controls")
     assert told.left() == ""
+
+
+def test_a_pass_without_a_terminal_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line every LINE_S and no more; before the first batch what is going on."""
+    now = 1000.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    lines: list[str] = []
+    told = progress.Progress(1, lines.append)
+    told.update(0, "host", Beat(0.0, 0, 0, '["base", "gates", ""]'))
+    assert lines == []
+    for seconds, beat in [
+        (progress.LINE_S, Beat(0.0, 0, 0, '["base", "gates", ""]')),
+        (progress.LINE_S / 2, Beat(0.0, 10, 70, "")),
+        (progress.LINE_S / 2, Beat(0.0, 14, 70, "")),
+        (progress.LINE_S, Beat(0.0, 35, 70, "")),
+    ]:
+        now += seconds
+        told.update(0, "host", beat)
+    assert lines == [
+        "pass 1 on host: base gates",
+        "pass 1 on host: 14 of 70 batches, 2 min left",
+        "pass 1 on host: 35 of 70 batches, 45 s left",
+    ]
+    now += progress.LINE_S
+    told.update(0, "host", Beat(0.0, 3, 5, ""), after="controls")
+    assert lines[-1].startswith("controls on host: 3 of 5 batches")
+
+
+def test_steps_are_numbered_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    lines: list[str] = []
+    steps = progress.Steps({"a": 10, "b": 30, "c": 60}, lines.append)
+    steps.begin("a", "first")
+    now += 20
+    steps.begin("b", "second")
+    now += 60
+    steps.begin("c", "third")
+    assert lines == [
+        "step 1 of 3: a: first",
+        "step 2 of 3, about 3 min left: b: second",
+        "step 3 of 3, about 2 min left: c: third",
+    ]
 
 
 # --- clocks (N06) -----------------------------------------------------------------------------------------------------

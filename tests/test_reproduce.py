@@ -58,7 +58,11 @@ def test_the_run_without_a_gpu_is_archived_under_a_banner(irr: Irr, tmp_path: Pa
     done = irr(*words, timeout=270)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "NO NVIDIA GPU" in done.stderr and "--gpus all" in done.stderr
-    assert done.stdout.splitlines()[-1] == f"archive: {tmp_path / 'a'}"
+    assert [line[:11] for line in done.stderr.splitlines() if line.startswith("step ")] == [
+        f"step {number} of 3" for number in (1, 2, 3)
+    ]
+    assert f"the page to open in a browser: {tmp_path / 'a' / 'derived' / 'report.html'}" in done.stderr
+    assert done.stdout.splitlines() == [f"archive: {tmp_path / 'a'}"]
     found, problems = check_raw(tmp_path / "a")
     assert problems == [] and found is not None
     assert not found.run.gpu and found.run.study == "host" and {p.device_uuid for p in found.run.passes} == {"host"}

@@ -18,6 +18,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from harness.build import abi, assemble, cargo, oxide, triton_aot
 from harness.build.kernels import ARCHITECTURES, ARMS, Kernel, select_kernels
@@ -42,13 +43,16 @@ from harness.build.manifest import (
     sha256,
 )
 from harness.build.sources import current_source_hash, file_hash, source_files
-from harness.build.toolchain import Toolkit, find_toolkit
+from harness.build.toolchain import Toolkit, find_toolkit, known_architectures
 from harness.environment import ROOT
-from harness.errors import IrrError
+from harness.errors import IrrError, UsageError
 
 BUILD = ROOT / "build"
 WORKERS = 2
 """Compilers at once: nvcc and rustc take up to 1 GB each, and a CI machine has two cores."""
+
+SAY_S = 5.0
+"""Seconds between two lines of progress."""
 
 SUFFIXES = (".cubin", ".ptx", ".sass")
 
@@ -168,6 +172,25 @@ def plan(kernels: Iterable[Kernel], archs: Iterable[int]) -> list[Job]:
     """All jobs, in a fixed order."""
     archs = list(archs)
     return [Job(kernel, arch, flavour) for kernel in kernels for arch in archs for flavour in flavours(kernel)]
+
+
+def check_architectures(archs: Iterable[int]) -> None:
+    """Say at once what no kernel can be built for; where there is no toolkit nothing is known, and the build says so.
+
+    Raises:
+        UsageError: the toolkit does not know one of them.
+    """
+    try:
+        toolkit = find_toolkit()
+    except IrrError:
+        return
+    known = known_architectures(toolkit.nvcc)
+    for arch in archs:
+        if known and arch not in known:
+            raise UsageError(
+                f"--arch {arch}: nvcc {toolkit.version} does not know sm_{arch}",
+                f"it knows {', '.join(map(str, known))}",
+            )
 
 
 # --- one job ----------------------------------------------------------------------------------------------------------
@@ -402,6 +425,7 @@ def _reasons(manifests: Sequence[Manifest]) -> list[str]:
     for (status, reason), members in groups.items():
         names = list(dict.fromkeys(manifest.name for manifest in members))
         archs = ", ".join(f"sm_{arch}" for arch in sorted({manifest.arch for manifest in members}))
+        reason = reason.replace("sm_XX", archs.replace(", ", "/"))
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         lines.append(f"{status}: {shown} ({archs}): {reason}")
     return lines
@@ -415,6 +439,63 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
         key = job.kernel.language if language.together else (job.kernel.source, job.arch, job.contract, job.flavour)
         groups.setdefault(key, []).append(job)
     return sorted(groups.values(), key=len, reverse=True)
+
+
+class _Progress:
+    """How far a build is, on stderr: a bar on a terminal, anywhere else a line every SAY_S seconds.
+
+    Args:
+        total: kernels that are to be built.
+    """
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        self.total, self.quiet, self.done = total, quiet or not total, 0
+        self.began = self.said = time.monotonic()
+        self.lock = threading.Lock()
+        self.bar: tuple[Progress, TaskID] | None = None
+
+    def __enter__(self) -> _Progress:
+        console = Console(stderr=True)
+        if self.quiet:
+            return self
+        if console.is_terminal:
+            columns = (TextColumn("building"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+            bar = Progress(*columns, console=console, transient=True)
+            self.bar = bar, bar.add_task("", total=self.total)
+            bar.start()
+        else:
+            self._line(f"building {self.total} kernels")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar[0].stop()
+
+    def _line(self, text: str) -> None:
+        print(f"irr: {text}", file=sys.stderr, flush=True)
+
+    def left(self) -> str:
+        """Time left, as if the kernels took equally long; nothing while too few are done."""
+        if not 3 <= self.done < self.total:
+            return ""
+        seconds = (time.monotonic() - self.began) * (self.total - self.done) / self.done
+        return f"about {seconds / 60:.0f} min left, " if seconds >= 90 else f"about {seconds:.0f} s left, "
+
+    def begins(self, job: Job) -> None:
+        """A kernel is built next, by one of the workers."""
+        with self.lock:
+            if self.bar is not None:
+                self.bar[0].update(self.bar[1], description=f"{self.left()}sm_{job.arch} {job.name}")
+            elif not self.quiet and time.monotonic() - self.said >= SAY_S:
+                self.said = time.monotonic()
+                self._line(f"building: {self.done} of {self.total} done, {self.left()}now sm_{job.arch} {job.name}")
+
+    def ended(self) -> None:
+        """A kernel is built, or cannot be."""
+        with self.lock:
+            self.done += 1
+            if self.bar is not None:
+                self.bar[0].advance(self.bar[1])
 
 
 def build_all(
@@ -491,20 +572,17 @@ def _build_all(archs: Sequence[int] | None, arms: str | None, build: Path, worke
             done[job.id] = old
             report.current += 1
     waiting = [job for job in jobs if job.id not in done]
-    console = Console(stderr=True, quiet=quiet)
-    columns = (TextColumn("building"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with (
-        Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress,
+        _Progress(len(waiting), quiet) as progress,
         ThreadPoolExecutor(max_workers=max(1, workers)) as pool,
     ):
-        bar = progress.add_task("", total=len(waiting), visible=bool(waiting))
 
         def run(group: list[Job]) -> list[tuple[str, Manifest]]:
             made = []
             for job in group:
-                progress.update(bar, description=f"sm_{job.arch} {job.name}")
+                progress.begins(job)
                 made.append((job.id, build_one(job, hashes[job.kernel.name], keys[job.id], build, toolkit)))
-                progress.advance(bar)
+                progress.ended()
             return made
 
         futures = [pool.submit(run, group) for group in _groups(waiting)]

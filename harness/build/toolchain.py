@@ -72,6 +72,13 @@ def program_version(program: Path | str, *, option: str = "--version") -> str:
     return done.stdout + done.stderr if done.returncode == 0 else ""
 
 
+@cache
+def known_architectures(nvcc: Path) -> tuple[int, ...]:
+    """Compute capabilities that an nvcc compiles for; none where it does not say."""
+    listed = re.findall(r"compute_(\d+)\b", program_version(nvcc, option="--list-gpu-arch"))
+    return tuple(sorted(map(int, listed)))
+
+
 def _package_folders(name: str) -> list[Path]:
     """Folders of an installed package, found without importing it, wherever on sys.path it stands."""
     spec = importlib.util.find_spec(name)

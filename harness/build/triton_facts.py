@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +91,15 @@ def compile_cost(variant: str, work: Path, arch: int = ARCH) -> tuple[float, int
     return emitted.extra["seconds"], len(made.cubin)
 
 
-def gather(work: Path, *, slow: bool = True, arch: int = ARCH) -> list[dict[str, Any]]:
+def gather(
+    work: Path, *, slow: bool = True, arch: int = ARCH, say: Callable[[str], None] = lambda line: None
+) -> list[dict[str, Any]]:
     """All findings, as rows of an archive's evidence.json: name, value, unit, how.
 
     Args:
         work: folder for Triton's files.
         slow: also compile static32 (half a minute to minutes).
+        say: told one line of progress at a time.
 
     Raises:
         ToolMissing: no Triton, or no ptxas. IrrError: a question did not end, a kernel did not compile.
@@ -104,6 +108,7 @@ def gather(work: Path, *, slow: bool = True, arch: int = ARCH) -> list[dict[str,
         version = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
         raise ToolMissing("Triton is missing", "run ./irr setup, which installs it") from None
+    say("asking the compiler what it accepts")
     questions = {name: outcome(name, work, arch) for name in SCALAR_ATOMICS}
     worst = max(questions.values(), key=OUTCOMES.index)
     tried = ", ".join(f"{name} {found}" for name, found in questions.items())
@@ -115,9 +120,9 @@ def gather(work: Path, *, slow: bool = True, arch: int = ARCH) -> list[dict[str,
         ("compile.unbounded.compiles", outcome("unbounded", work, arch) == "compiles", "", "while tl.max(...) > 0"),
         ("compile.masked_cas.compiles", outcome("masked_cas", work, arch) == "compiles", "", "atomic_cas(mask=...)"),
     ]
-    for variant in PROBES:
-        if variant == "static32" and not slow:
-            continue
+    probes = [variant for variant in PROBES if slow or variant != "static32"]
+    for number, variant in enumerate(probes, 1):
+        say(f"compiling {variant} ({number} of {len(probes)})")
         seconds, size = compile_cost(variant, work, arch)
         rows.append(
             (f"compile.{variant}.s", seconds, "s", f"CPU time, Triton to PTX for sm_{arch}, one thread of this machine")

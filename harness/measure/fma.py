@@ -45,9 +45,9 @@ def emulate(
 ) -> dict[str, np.ndarray]:
     """Images (size, size) i32 by pattern name."""
     images = {}
-    for name in PATTERNS:
+    for number, name in enumerate(PATTERNS, 1):
         if progress is not None:
-            progress(f"emulating {name}")
+            progress(f"emulating {name} ({number} of {len(PATTERNS)})")
         images[name] = emulation.image(name, size, limit)
     return images
 

@@ -1,4 +1,4 @@
-"""How far a run is and how long it still takes, on stderr. A terminal gets bars, anything else a line a pass."""
+"""How far a run is and how long it still takes, on stderr. A terminal gets bars, anything else lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.measure.heartbeat import Beat
@@ -15,6 +15,36 @@ from harness.measure.heartbeat import Beat
 def say(line: str) -> None:
     """One line of progress, on stderr: stdout holds the result alone."""
     print(line, file=sys.stderr, flush=True)
+
+
+LINE_S = 15.0
+"""Seconds between two lines about a pass that goes on, where stderr is no terminal."""
+
+
+def time_left(seconds: float) -> str:
+    """In words, as exact as an estimate is."""
+    return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+
+
+class Steps:
+    """Steps of a job, numbered, with the time left from how long those before took.
+
+    Args:
+        shares: name -> how much of the job it is, in any unit.
+        say: told one line at a time.
+    """
+
+    def __init__(self, shares: Mapping[str, float], say: Callable[[str], None]) -> None:
+        self.shares, self.say = shares, say
+        self.began = time.monotonic()
+
+    def begin(self, name: str, text: str) -> None:
+        """Say that a step begins."""
+        names = list(self.shares)
+        at = names.index(name)
+        done, rest = (sum(self.shares[n] for n in part) for part in (names[:at], names[at:]))
+        left = f", about {time_left((time.monotonic() - self.began) * rest / done)}" if done else ""
+        self.say(f"step {at + 1} of {len(names)}{left}: {name}: {text}")
 
 
 class Progress:
@@ -29,7 +59,7 @@ class Progress:
         self.passes, self.say = passes, say
         self.done = 0
         self.lock = threading.Lock()
-        self.began = 0.0
+        self.began = self.said = 0.0
         self.bars: dict[tuple[int, str], Any] = {}
         self.share: dict[tuple[int, str], float] = {}
         self.rich: Any = None
@@ -61,8 +91,7 @@ class Progress:
         share = (self.done + sum(self.share.values())) / max(self.passes, 1)
         if not 0.01 < share < 1:
             return ""
-        seconds = (time.monotonic() - self.began) * (1 - share) / share
-        return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+        return time_left((time.monotonic() - self.began) * (1 - share) / share)
 
     def update(self, number: int, uuid: str, beat: Beat, after: str = "") -> None:
         """A worker's newest sign of life.
@@ -75,18 +104,29 @@ class Progress:
             self.began = self.began or time.monotonic()  # what ran before the passes says nothing about them
             if not after:
                 self.share[key] = beat.done / beat.total if beat.total else 0.0
+            label = json.loads(beat.label) if beat.label.startswith("[") else [""]
             if self.rich is None:
+                how_far = f"{beat.done} of {beat.total} batches" if beat.total else " ".join(filter(None, label[:2]))
+                self._line(f"{after or f'pass {number + 1}'} on {uuid}: {how_far}")
                 return
             if key not in self.bars:
                 self.bars[key] = self.rich.add_task("", total=max(beat.total, 1), left="")
-            cell = json.loads(beat.label)[0] if beat.label.startswith("[") else ""
             self.rich.update(
                 self.bars[key],
                 total=max(beat.total, 1),
                 completed=beat.done,
-                description=f"{after or f'pass {number + 1}'} {uuid[:12]} {cell}",
+                description=f"{after or f'pass {number + 1}'} {uuid[:12]} {label[0]}",
                 left=self.left(),
             )
+
+    def _line(self, text: str) -> None:
+        """Where no bar is: a line every LINE_S, whatever pass it is about; the first one after that time."""
+        now = time.monotonic()
+        self.said = self.said or now
+        if now - self.said >= LINE_S:
+            self.said = now
+            left = self.left()
+            self.say(f"{text}, {left}" if left else text)
 
     def finished(self, number: int, uuid: str) -> None:
         """A pass is whole."""

@@ -22,7 +22,7 @@ from harness.gates.faults import evidence as planted_evidence
 from harness.gates.result import GateResult
 from harness.gates.run import run_gates
 from harness.measure.devices import NO_GPU
-from harness.measure.progress import say
+from harness.measure.progress import Steps, say
 from harness.measure.requests import Asked, host_request
 from harness.measure.runs import archive_path, start
 from harness.measure.surface import host_surface
@@ -36,6 +36,19 @@ BANNER = """\
 ==================================================================================================\
 """
 
+STEPS = {
+    "gates": 24,
+    "contraction": 82,
+    "probes": 17,
+    "Triton": 96,
+    "faults": 53,
+    "archived results": 10,
+    "timing": 68,
+}
+"""Steps of the run in order -> seconds on a machine of two cores with other work; the relation is what counts."""
+
+QUICK_STEPS = ("gates", "archived results", "timing")
+
 LIBRARY_ARM = "open3d"
 GATED_CELLS = "pts-20k,plane-320k,r-0.25"
 
@@ -47,23 +60,28 @@ def reproduce_without_gpu(asked: Asked, out: Path | None) -> Path:
         IrrError: a gate failed. The archive stands by then, and says which.
     """
     say(BANNER)
+    steps = Steps({name: STEPS[name] for name in QUICK_STEPS} if asked.quick else STEPS, say)
     flags = [Note(what="no GPU", why=f"{NO_GPU[0]}; {NO_GPU[1]}")]
+    steps.begin("gates", f"host arms and Triton's interpreter on {GATED_CELLS}")
     gates, failed = host_gates()
     evidence: list[dict[str, Any]] = []
     if not asked.quick:
+        steps.begin("contraction", "images of five ways to contract, emulated pixel by pixel")
         found, images, why = contraction()
         evidence += found
         gates += images
         if why:
             flags.append(Note(what="the contraction study did not run", why=why))
+        steps.begin("probes", "the protocol step by step, with the key in one word and in three")
         evidence += probes()
         evidence += lowering.evidence()
         flags.append(Note(what="findings on cuda-oxide's lowering", why="recorded where it was, not run here"))
+        steps.begin("Triton", "what a tile leaves idle, what the compiler accepts, the bounded probe at 8, 16 and 32")
         found, why = language()
         evidence += found
         if why:
             flags.append(Note(what="Triton was not asked what it accepts", why=why))
-        say("faults: planting the two that the paper tells of (half a minute of CPU)")
+        steps.begin("faults", "planting the two that the paper tells of")
         found, why = planted_evidence()
         evidence += found
         if why:
@@ -72,6 +90,7 @@ def reproduce_without_gpu(asked: Asked, out: Path | None) -> Path:
             evidence += host_surface(load_cells()["base"])
         except IrrError as error:
             flags.append(Note(what="no fused surface for the page", why=error.what))
+    steps.begin("archived results", "every byte against SHA256SUMS")
     flags += archived_results()
     request = host_request(asked, flags=flags, extra_gates=gates, evidence=evidence)
     if not request.plan:
@@ -79,6 +98,7 @@ def reproduce_without_gpu(asked: Asked, out: Path | None) -> Path:
             "no host library can be built here, so nothing is left to run",
             request.skipped[-1].why if request.skipped else None,
         )
+    steps.begin("timing", "host arms through the whole harness")
     path = start(request, archive_path(out, "host"))
     say(BANNER)
     if failed:
@@ -126,7 +146,6 @@ def probes() -> list[dict[str, Any]]:
     from harness.workload.probing import probe_evidence
 
     cell = load_cells()[PROBED_CELL]
-    say("probes: the protocol step by step, with the key in one word and in three")
     return probe_evidence(cell.name, cell.scene(), cell.config)
 
 
@@ -138,9 +157,8 @@ def language() -> tuple[list[dict[str, Any]], str | None]:
     from harness.workload.tiles import tile_evidence
 
     found = [row for cell in select_cells(TILE_CELLS) for row in tile_evidence(cell.name, cell.scene(), cell.config)]
-    say("Triton: compiling the bounded probe at 8, 16 and 32 (half a minute of CPU)")
     try:
-        return found + triton_facts.gather(scratch(BUILD / "work")), None
+        return found + triton_facts.gather(scratch(BUILD / "work"), say=lambda line: say(f"Triton: {line}")), None
     except IrrError as error:
         say(f"Triton: not asked: {error.what}")
         return found, error.what
