@@ -141,7 +141,11 @@ def rounded(value: Any) -> Any:
 
 def verdicts(archives: Sequence[Archive]) -> list[dict[str, Any]]:
     """Every claim with its verdict: the document of `claims --json`, with more keys than the contract's eight."""
-    views = [View(archive) for archive in archives]
+    return judged([View(archive) for archive in archives])
+
+
+def judged(views: Sequence[View]) -> list[dict[str, Any]]:
+    """`verdicts`, for who has the archives' views already and asks them more."""
     document = []
     for claim in registered():
         verdict, archive, elsewhere = best(claim, views)

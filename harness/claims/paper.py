@@ -641,8 +641,8 @@ def real_cells(view: View) -> Verdict:
     scope="allocate over the sweep; the fixed cost is the null kernel's",
     paper="pts-20k",
     tolerance=(
-        "the widest ratio of Rust and of Triton is pts-20k's, beyond the A/A floor, and the null kernel "
-        "is at least half of it"
+        "the widest ratio of Rust and of Triton is pts-20k's and the null kernel at least half of its time, or it is "
+        "refuted; without an A/A floor that both ratios leave nothing is decided"
     ),
     otherwise=(
         "It would hold where a launch costs as much as the kernel does; not tested: the paper's cards and host loop."
@@ -672,8 +672,11 @@ def smallest_cell(view: View) -> Verdict:
     if alone is not None and side is not None:
         reason += f" ({nothing:.3g} of {alone:.3g} us; {side:.3g} us on branches)"
     reason += derived
-    holds = all(c.cell == SMALL and c.difference.side for c in ends.values()) and share >= 0.5
-    return Verdict("reproduced" if holds else "refuted", f"{reason}.", share, rows=tuple(rows))
+    if share < 0.5 or any(c.cell != SMALL for c in ends.values()):
+        verdict = "refuted"
+    else:
+        verdict = "reproduced" if all(c.difference.side for c in ends.values()) else "undecided"
+    return Verdict(verdict, f"{reason}.", share, rows=tuple(rows))
 
 
 @dataclass(frozen=True)

@@ -372,13 +372,19 @@ class View:
 
     def gates(self, tier: str | None = None, **match: Any) -> list[Gate]:
         """Gates that ran, of a tier, whose fields equal `match`."""
-        return [
-            gate
-            for gate in self.archive.gates
-            if gate.skipped is None
-            and tier in (None, gate.tier)
-            and all(getattr(gate, key) == value for key, value in match.items())
-        ]
+        ran = self._ran if tier is None else self._ran_of_tier.get(tier, [])
+        return [gate for gate in ran if all(getattr(gate, key) == value for key, value in match.items())]
+
+    @cached_property
+    def _ran(self) -> list[Gate]:
+        return [gate for gate in self.archive.gates if gate.skipped is None]
+
+    @cached_property
+    def _ran_of_tier(self) -> dict[str, list[Gate]]:
+        tiers: dict[str, list[Gate]] = {}
+        for gate in self._ran:
+            tiers.setdefault(gate.tier, []).append(gate)
+        return tiers
 
     def counter(self, kernel: str, metric: str, cell: str = "base") -> float | None:
         """A hardware counter: the median over its rows, None where there is none."""
