@@ -1081,6 +1081,8 @@ EDGES: dict[str, list[tuple[str, Spec]]] = {
     "P13": [
         ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+shared"): 360.0})),
         ("differs", timed({(CA, "base"): 30.0, (CA, "base+shared"): 240.0})),
+        ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+shared"): 900.0}, control=1)),
+        ("undecided", timed({(CA, "base"): 30.0, (CA, "base+shared"): 900.0}, passes=1)),
     ],
     "P14": [
         ("reproduced", timed(cuda({"base": 30.0}), rounds=14)),
