@@ -23,6 +23,7 @@ from harness.measure.fma import packed_difference
 from harness.measure.studies import STUDIES
 from harness.report import figures
 from harness.report.answer import sentences, tally
+from harness.report.contraction import MAX_PIXELS, difference_map
 from harness.report.drawing import (
     DEVICE_COLOURS,
     DEVICE_SHAPES,
@@ -34,7 +35,7 @@ from harness.report.drawing import (
     VARIABLES,
     themed,
 )
-from harness.report.figures import Absent, Figure, Missing, difference_map, draw_figures, files_of, unbroken
+from harness.report.figures import Absent, Figure, Missing, draw_figures, files_of, unbroken
 from harness.report.tables import Column, Table, as_csv, as_latex, as_markdown, starred
 from tests.synthetic import DEVICE, UUID, sample_rows, write_archive
 from tests.test_claims import CA, CU, LOST, TA, TABLE1, TU, cuda
@@ -281,7 +282,7 @@ def packed(data: bytes) -> str:
         {"a": "a", "b": "b", "size": 64, "pixels": packed(b"12345")},
         {"a": "a", "b": "b", "size": 64, "pixels": packed(np.array([64, 0, 1], "<u2").tobytes())},
         {"a": "a", "b": "b", "size": 10**9, "pixels": packed(b"")},
-        {"a": "a", "b": "b", "size": 64, "pixels": packed(bytes(6 * figures.MAX_PIXELS + 6))},
+        {"a": "a", "b": "b", "size": 64, "pixels": packed(bytes(6 * MAX_PIXELS + 6))},
         {"a": "a", "b": "b", "pixels": ""},
     ],
     ids=["base64", "zlib", "length", "outside", "size", "bomb", "missing"],

@@ -112,6 +112,26 @@ def test_a_table_that_no_figure_names_still_has_its_place(made: Path) -> None:
     assert names == {path.stem for path in (made.parent / "tables").glob("*.csv")} - {"claims"}
 
 
+def test_the_page_says_what_it_counts_and_what_its_cells_are(made: Path) -> None:
+    text = made.read_text(encoding="utf-8")
+    assert "Of this archive alone: <code>irr claims</code> judges all archives" in text
+    assert "Cells are named by what differs from base, a sphere of 320,000 points: pts- the number of points" in text
+    assert text.index("Claims, one by one</h2>") < text.index("What was measured, row by row?</h2>"), "data come last"
+
+
+def test_a_bare_number_is_not_shown_as_a_finding() -> None:
+    shown = {value: report_page._measured({"measured": value}) for value in (0.8694, 17, "error-with-location", None)}
+    assert shown == {0.8694: "", 17: "", "error-with-location": "error-with-location", None: ""}
+    assert report_page._measured({"measured": True}) == "yes"
+
+
+def test_red_gates_of_one_message_stand_together(tmp_path: Path) -> None:
+    gates = [gate("cuda", "gpu", "base", ok=False, message="no", when=when) for when in ("before", "after")]
+    gates.append(gate("rust-oxide", "gpu", "base", ok=False, message="other"))
+    found = report_page._failed(View(load(write_archive(tmp_path / "a", cells=["base"], gates=gates))))
+    assert [(message, len(subjects)) for _, message, subjects in found] == [("no", 2), ("other", 1)]
+
+
 def test_a_page_that_would_be_too_large_goes_without_the_viewer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

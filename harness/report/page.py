@@ -228,6 +228,22 @@ def _picture(item: Figure) -> dict[str, Any]:
 
 EVERYTHING = "What was measured, row by row?"
 
+CELLS = {
+    "pts-": "the number of points", "r-": "the radius, in metres", "lf-": "the load factor of the table",
+    "plane-": "the shape", "room": "the scene, a room",
+}  # fmt: skip
+"""How a cell's name begins -> what differs from base in it."""
+
+
+def _cells_words(view: View) -> str:
+    """What the names of the archive's cells mean; blank where there is base alone."""
+    names = view.cells()
+    there = [f"{start} {what}" for start, what in CELLS.items() if any(name.startswith(start) for name in names)]
+    if not there or "base" not in names:
+        return ""
+    points = view.archive.run.cells["base"].points
+    return f"Cells are named by what differs from base, a sphere of {points:,} points: {', '.join(there)}."
+
 
 def _questions(found: Sequence[Figure | Absent], tables: Sequence[Table]) -> list[dict[str, Any]]:
     """Sections: the figures of one question with the tables beside them; tables that no figure names come last."""
@@ -356,6 +372,8 @@ def _context(
         "counts": [(word, n) for word in CHIPS if (n := sum(row["verdict"] == word for row in document))],
         "sources": [(key, title, words, [c for c in claims if c["source"] == key]) for key, title, words in SOURCES],
         "questions": _questions(found, tables),
+        "everything": EVERYTHING,
+        "cells_words": _cells_words(view),
         "absent": [item for item in found if isinstance(item, Absent)],
         "comparable": [_shown(t, None) for t in (gates_table(view), passes_table(view), floors_table(view)) if t.rows],
         "failed": _failed(view),
