@@ -309,7 +309,7 @@ def test_sentences_have_the_archives_numbers_and_the_papers(view: View) -> None:
 def test_a_sentence_turns_with_its_samples(tmp_path: Path) -> None:
     fast = {**TABLE1, **{(TA, cell): 0.5 * us for (kernel, cell), us in TABLE1.items() if kernel == CA}}
     found = dict(sentences(View(load(write_archive(tmp_path / "a", samples=sample_rows(fast))))))
-    assert "allocate takes 0.50 times CUDA C++'s time" in found["Triton, bounded probe"]
+    assert "Allocate takes 0.50 times CUDA C++'s time" in found["Triton, bounded probe"]
     assert "all faster" in found["Triton, bounded probe"]
 
 

@@ -59,7 +59,7 @@ def test_the_block_turns_with_the_samples(tmp_path: Path) -> None:
         times = {key: us * (factor if key[0].startswith("triton") else 1) for key, us in TABLE1.items()}
         return answer_block([load(write_archive(tmp_path / str(factor) / "run", samples=sample_rows(times)))])
 
-    said = "allocate takes 11.3 to 24.6 times CUDA C++'s time"
+    said = "Allocate takes 11.3 to 24.6 times CUDA C++'s time"
     assert said in block(1.0) and said not in block(0.5)
 
 

@@ -76,7 +76,8 @@ def language_sentences(view: View) -> list[Sentence]:
             names = [there[stage] for stage, text in words.items() if text is not None]
             odd = dict.fromkeys(word for name in names for word in deviations(view, name))
             built = f" ({', '.join(odd)})" if odd else ""
-            found.append((head, f"{'; '.join(parts)}. Kernels {' and '.join(names)}{built}."))
+            said = "; ".join(parts)
+            found.append((head, f"{said[0].upper()}{said[1:]}. Kernels {' and '.join(names)}{built}."))
     return found
 
 
