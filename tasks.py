@@ -413,9 +413,9 @@ def verify(c: Any, archive: str) -> None:
 def claims(c: Any, archive: str | None = None, json: bool = False) -> None:
     """Every claim of the seeds with its verdict."""
     from harness.claims import evaluate
-    from harness.cli import print_json
+    from harness.cli import print_json, say
 
-    verdicts = evaluate.evaluate(Path(archive) if archive else None)
+    verdicts = evaluate.evaluate(Path(archive) if archive else None, say)
     print_json(verdicts) if json else print(evaluate.as_text(verdicts))
 
 
@@ -453,9 +453,9 @@ def data(c: Any, folder: str | None = None) -> None:
 def compare(c: Any, first: str, second: str, json: bool = False) -> None:
     """Two archives, cell by cell, or a refusal that names what differs."""
     from harness.claims import compare as comparison
-    from harness.cli import print_json
+    from harness.cli import print_json, say
 
-    outcome = comparison.compare(Path(first), Path(second))
+    outcome = comparison.compare(Path(first), Path(second), say)
     print_json(outcome) if json else print(comparison.as_text(outcome))
     refusal = comparison.refusal(outcome)
     if refusal is not None:

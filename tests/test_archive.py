@@ -309,6 +309,26 @@ def test_further_columns_are_kept() -> None:
     assert table["mood"].tolist() == ["good"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (",ok", ",fine", "line 3: status is 'fine', not ok/"),
+        (",0,0,", ",zero,0,", "line 3: lost_blocks is 'zero', not a number"),
+        (",25,", ",1e19,", "line 3: us is '1e19', not a usable number"),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_first_line(old: str, new: str, says: str) -> None:
+    """Each spelling is looked at once, also where it stands in several lines; the first one is told."""
+    rows = sample_rows({("cuda/allocate/plain", "base"): 25.0}, passes=1, rounds=5, twins=False, noise=0.0)
+    for place, row in enumerate(rows):
+        row["us"], row["position"] = 25.0, place
+    head, first, *rest = csv_bytes(SAMPLES, rows).decode().splitlines()
+    changed = [line.replace(old, new, 1) for line in rest]
+    assert changed != rest
+    with pytest.raises(IrrError, match=f"samples.csv {says}"):
+        parse_csv("\n".join([head, first, *changed, ""]).encode(), SAMPLES, "samples.csv")
+
+
 def test_an_empty_value_needs_a_reason(archive: Path) -> None:
     path = archive / "raw" / "samples.csv"
     path.write_bytes(path.read_bytes().replace(b",300,0,ok\n", b",,0,ok\n", 1))

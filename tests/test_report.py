@@ -25,6 +25,7 @@ from harness.archive.read import load
 from harness.archive.schema import Null, Skipped, gate_record
 from harness.claims import compare as comparison
 from harness.claims.registry import View
+from harness.claims.statistics import Table
 from harness.errors import IrrError, UsageError
 from harness.report import derive as derivation
 from harness.report import page
@@ -128,9 +129,10 @@ def test_an_unpinned_toolchain_is_named_in_every_table(tmp_path: Path) -> None:
 
 
 def test_renderings_escape_their_own_markup() -> None:
-    from harness.report.tables import Column, Table
+    from harness.report.tables import Column
+    from harness.report.tables import Table as Shown
 
-    table = Table("t", HOSTILE, (Column("a", "a|b", False),), ({"a": HOSTILE},))
+    table = Shown("t", HOSTILE, (Column("a", "a|b", False),), ({"a": HOSTILE},))
     markdown, latex = as_markdown(table).decode(), as_latex(table).decode()
     assert "<script>" not in markdown and "](javascript" not in markdown.replace("\\]", "")
     assert all(line.count("|") - line.count("\\|") == 2 for line in markdown.splitlines() if line.startswith("|"))
@@ -407,6 +409,20 @@ def test_compare_names_cells_beyond_noise_and_changed_verdicts(tmp_path: Path) -
     assert {"P17", "P43"} <= {row["id"] for row in document["verdicts"]}
     assert "triton/update/static8 on base" in comparison.as_text(document)
     assert comparison.refusal(document) is None
+
+
+def test_compare_reads_each_archive_once_and_tells_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One table an archive for cells and verdicts: two of them took as long again."""
+    a, b = (matrix(tmp_path / name, device_name="Synthetic") for name in "ab")
+    made: list[int] = []
+    monkeypatch.setattr("harness.claims.registry.Table", lambda rows: made.append(len(rows)) or Table(rows))
+    said: list[str] = []
+    comparison.compare(a, b, said.append)
+    assert len(made) == 2
+    assert said == ["comparing a and b cell by cell", "judging every claim on a", "judging every claim on b"]
+    assert capsys.readouterr() == ("", "")
 
 
 def test_compare_an_archive_with_itself_finds_nothing(made: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import msgspec
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.archive.read import load
 from harness.claims import statistics
+from harness.claims.registry import View
 from harness.claims.statistics import CONCURRENT, Ratio, Regime, Table, different
-from tests.synthetic import sample_rows
+from tests.synthetic import gate, sample_rows, write_archive
 
 CA = "cuda/allocate/plain"
 OTHER = "rust-nvptx/allocate/plain"
@@ -120,3 +124,49 @@ def test_a_table_tells_what_was_sampled() -> None:
     found = table()
     assert found.kernels("allocate") == [CA, f"{CA}@twin", OTHER] and found.kernels("update") == []
     assert found.cells(CA) == ["base"] and found.cells(CA, CONCURRENT) == [] and found.regimes() == [Regime()]
+
+
+# --- a table asked in lists is the table asked in pandas --------------------------------------------------------------
+
+
+def test_a_table_says_what_its_rows_say() -> None:
+    """Every kernel, cell, regime and status, against the rows themselves."""
+    rows = sample_rows({(CA, "base"): 10.0, (OTHER, "base"): 20.0, (OTHER, "pts-20k"): 5.0})
+    rows += [{**row, "launch": "concurrent", "us": 2 * row["us"]} for row in rows]
+    for place, row in enumerate(rows):
+        row["status"] = ("ok", "ok", "lossy")[place % 3]
+        row["cycles"] = None if place % 2 else 1000.0 + place
+    frame = pd.DataFrame(rows)
+    asked = Table(frame)
+    assert asked.regimes() == [CONCURRENT, statistics.SERIAL]
+    for kernel in (CA, OTHER, "absent"):
+        for cell in ("base", "pts-20k"):
+            for regime in (CONCURRENT, statistics.SERIAL):
+                for status in (("ok",), ("ok", "lossy"), ()):
+                    fits = (frame["kernel"] == kernel) & (frame["cell"] == cell) & (frame["launch"] == regime.launch)
+                    right = frame[fits & frame["status"].isin(status)]
+                    assert asked.select(kernel, cell, regime, status).equals(right)
+                    keys = list(zip(right["device_uuid"], right["pass"], right["round"], strict=True))
+                    assert asked.series(kernel, cell, regime, "us", status) == dict(zip(keys, right["us"], strict=True))
+                    cycles = right["cycles"].fillna(right["us"] * right["sm_clock_mhz"])
+                    found = asked.series(kernel, cell, regime, "cycles", status)
+                    assert found == dict(zip(keys, cycles, strict=True))
+
+
+def test_gates_are_found_by_any_field(tmp_path: Path) -> None:
+    gates = [
+        msgspec.structs.replace(gate(arm, "gpu", cell, tier=tier), skipped=why)
+        for arm in ("cuda", "triton")
+        for cell in ("base", "pts-20k")
+        for tier in ("exact", "analytic")
+        for why in (None, "not here")
+    ]
+    view = View(load(write_archive(tmp_path / "a", cells=["base"], gates=gates)))
+    ran = [g for g in view.archive.gates if g.skipped is None]
+    assert len(ran) == len(gates) // 2 and view.gates() == ran
+    assert view.gates("exact") == [g for g in ran if g.tier == "exact"]
+    assert view.gates("exact", arm="cuda", cell="base") == [
+        g for g in ran if (g.tier, g.arm, g.cell) == ("exact", "cuda", "base")
+    ]
+    assert view.gates(arm="triton") == [g for g in ran if g.arm == "triton"]
+    assert view.gates("no such tier") == view.gates(arm="nobody") == []

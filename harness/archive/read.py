@@ -69,30 +69,42 @@ def parse_csv(data: bytes, columns: Sequence[Column], where: str) -> Frame:
 
 
 def _column(values: Sequence[str], column: Column, where: str) -> Any:
-    if column.kind == "str":
-        for index, value in enumerate(values):
-            if column.choices and value not in column.choices:
-                raise IrrError(
-                    f"{where} line {index + 2}: {column.name} is {value[:40]!r}, not {'/'.join(column.choices)}"
-                )
-            if len(value) > MAX_TEXT:
-                raise IrrError(f"{where} line {index + 2}: {column.name} has more than {MAX_TEXT} characters")
-        return np.array(values, dtype=object)
-    numbers = np.empty(len(values))
-    for index, value in enumerate(values):
-        if value == "":
-            if not column.nullable:
-                raise IrrError(f"{where} line {index + 2}: {column.name} may not be empty")
-            numbers[index] = math.nan
-            continue
+    """A column's values, checked; each spelling once, for most stand in thousands of lines."""
+    known: dict[str, Any] = {}
+    for value in dict.fromkeys(values):
         try:
-            number = int(value) if column.kind == "int" else float(value)
-        except ValueError:
-            raise IrrError(f"{where} line {index + 2}: {column.name} is {value[:40]!r}, not a number") from None
-        if not -1e18 < number < 1e18:  # NaN and infinity fail too: they are not numbers in an archive
-            raise IrrError(f"{where} line {index + 2}: {column.name} is {value[:40]!r}, not a usable number")
-        numbers[index] = number
+            known[value] = _value(value, column)
+        except ValueError as error:
+            raise IrrError(f"{where} line {values.index(value) + 2}: {column.name} {error}") from None
+    if column.kind == "str":
+        return np.array(values, dtype=object)
+    numbers = np.fromiter(map(known.__getitem__, values), np.float64, len(values))
     return numbers.astype(np.int64) if column.kind == "int" and not column.nullable else numbers
+
+
+def _value(value: str, column: Column) -> Any:
+    """One field.
+
+    Raises:
+        ValueError: it does not fit; says what it is.
+    """
+    if column.kind == "str":
+        if column.choices and value not in column.choices:
+            raise ValueError(f"is {value[:40]!r}, not {'/'.join(column.choices)}")
+        if len(value) > MAX_TEXT:
+            raise ValueError(f"has more than {MAX_TEXT} characters")
+        return value
+    if value == "":
+        if not column.nullable:
+            raise ValueError("may not be empty")
+        return math.nan
+    try:
+        number = int(value) if column.kind == "int" else float(value)
+    except ValueError:
+        raise ValueError(f"is {value[:40]!r}, not a number") from None
+    if not -1e18 < number < 1e18:  # NaN and infinity fail too: they are not numbers in an archive
+        raise ValueError(f"is {value[:40]!r}, not a usable number")
+    return number
 
 
 @dataclass(frozen=True)

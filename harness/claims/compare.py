@@ -6,7 +6,7 @@ named. Ratios to CUDA within each archive survive a change of machine, so they a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from harness.archive import fingerprint
 from harness.archive.read import Archive, load, opened
 from harness.claims import statistics
-from harness.claims.evaluate import rounded, verdicts
+from harness.claims.evaluate import judged, rounded
 from harness.claims.paper import CUDA_ALLOCATE, CUDA_UPDATE
 from harness.claims.registry import View
 from harness.claims.statistics import Table
@@ -94,16 +94,20 @@ def _judged(left: Sequence[float], right: Sequence[float], noise: float | None) 
     return {"change": change, "beyond": noise is not None and apart and abs(change - 1) > noise}
 
 
-def compare_archives(a: Archive, b: Archive) -> dict[str, Any]:
+def compare_archives(a: Archive, b: Archive, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """The document of `compare --json`.
+
+    Args:
+        say: told one line of progress at a time.
 
     Raises:
         IrrError: the two have no kernel and no finding in common.
     """
     differing = unlike(a, b)
     left, right = View(a), View(b)
+    say(f"comparing {a.name} and {b.name} cell by cell")
     rows = _cells(left, right, times=not differing)
-    before, after = ({row["id"]: row for row in verdicts([archive])} for archive in (a, b))
+    before, after = ({row["id"]: row for row in judged([view], say)} for view in (left, right))
     changed = [
         {"id": i, "a": before[i]["verdict"], "b": after[i]["verdict"], "a_reason": before[i]["reason"],
          "b_reason": after[i]["reason"]}
@@ -120,8 +124,11 @@ def compare_archives(a: Archive, b: Archive) -> dict[str, Any]:
     return rounded({"a": a.name, "b": b.name, "refused": differing, "cells": rows, "verdicts": changed})
 
 
-def compare(first: Path, second: Path) -> dict[str, Any]:
+def compare(first: Path, second: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Two archives, folders or bundles of one archive each.
+
+    Args:
+        say: told one line of progress at a time.
 
     Raises:
         UsageError: a path that holds several archives.
@@ -134,7 +141,7 @@ def compare(first: Path, second: Path) -> dict[str, Any]:
             if len(roots) != 1:
                 raise UsageError(f"{path} holds {len(roots)} archives", "name one archive")
             archives.append(load(roots[0]))
-        return compare_archives(*archives)
+        return compare_archives(archives[0], archives[1], say)
 
 
 def refusal(document: dict[str, Any]) -> str | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -144,8 +144,14 @@ def verdicts(archives: Sequence[Archive]) -> list[dict[str, Any]]:
     return judged([View(archive) for archive in archives])
 
 
-def judged(views: Sequence[View]) -> list[dict[str, Any]]:
-    """`verdicts`, for who has the archives' views already and asks them more."""
+def judged(views: Sequence[View], say: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
+    """`verdicts`, for who has the archives' views already and asks them more.
+
+    Args:
+        say: told one line of progress at a time.
+    """
+    if views:
+        say(f"judging every claim on {', '.join(view.archive.name for view in views)}")
     document = []
     for claim in registered():
         verdict, archive, elsewhere = best(claim, views)
@@ -177,17 +183,19 @@ def judged(views: Sequence[View]) -> list[dict[str, Any]]:
     return document
 
 
-def evaluate(path: Path | None = None) -> list[dict[str, Any]]:
+def evaluate(path: Path | None = None, say: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
     """Verdicts over one archive (folder, folder of archives, or .tar.zst), or over results/.
+
+    Args:
+        say: told one line of progress at a time.
 
     Raises:
         IrrError: no archive there, or one that cannot be read.
     """
     if path is None:
-        return verdicts([load(root) for root in find(RESULTS)])
+        return judged([View(load(root)) for root in find(RESULTS)], say)
     with ExitStack() as stack:
-        archives = [load(root) for root in stack.enter_context(opened(path))]
-        return verdicts(archives)
+        return judged([View(load(root)) for root in stack.enter_context(opened(path))], say)
 
 
 def as_text(document: Sequence[dict[str, Any]]) -> str:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -134,11 +135,12 @@ class Table:
 
     def __init__(self, samples: Frame) -> None:
         self.rows = samples
-        keys = ["kernel", "cell", "launch", "table", "l2", "load"]
-        self._groups: dict[tuple[str, ...], Frame] = {}
-        if len(samples):
-            for key, group in samples.groupby(keys, sort=True):
-                self._groups[tuple(str(part) for part in key)] = group
+        # Places of a group's rows, not a table of each: pandas takes longer to make one than to answer from a list.
+        self._groups: dict[tuple[str, ...], list[int]] = {}
+        keys = (samples[name].tolist() for name in ("kernel", "cell", "launch", "table", "l2", "load"))
+        for at, key in enumerate(zip(*keys, strict=True)):
+            self._groups.setdefault(key, []).append(at)
+        self._lists: dict[str, list[Any]] = {}
         rows = samples[["kernel", "cell", "stage"]].drop_duplicates()
         self._stage = {(str(k), str(c)): str(s) for k, c, s in rows.to_numpy().tolist()}
         self._series: dict[tuple[str, str, Regime, str, tuple[str, ...]], dict[Round, float]] = {}
@@ -146,10 +148,22 @@ class Table:
 
     def select(self, kernel: str, cell: str, regime: Regime = SERIAL, status: tuple[str, ...] = ("ok",)) -> Frame:
         """Samples of one kernel in one cell and regime, of these statuses."""
-        group = self._groups.get((kernel, cell, regime.launch, regime.table, regime.l2, regime.load))
-        if group is None:
-            return self.rows.iloc[:0]
-        return group[group["status"].isin(status)]
+        return self.rows.iloc[self._places(kernel, cell, regime, status)]
+
+    def _places(self, kernel: str, cell: str, regime: Regime, status: tuple[str, ...]) -> list[int]:
+        """Rows of one kernel in one cell and regime, of these statuses, in the table's order."""
+        group = self._groups.get((kernel, cell, regime.launch, regime.table, regime.l2, regime.load), [])
+        found = self._list("status")
+        return [at for at in group if found[at] in status]
+
+    def _list(self, column: str) -> list[Any]:
+        if column not in self._lists:
+            if column == "cycles or clock":
+                values = self.rows["cycles"].fillna(self.rows["us"] * self.rows["sm_clock_mhz"])
+            else:
+                values = self.rows[column]
+            self._lists[column] = values.tolist()
+        return self._lists[column]
 
     def series(
         self, kernel: str, cell: str, regime: Regime = SERIAL, value: str = "us", status: tuple[str, ...] = ("ok",)
@@ -158,11 +172,13 @@ class Table:
         (us x MHz). Only a table that shows times asks for other statuses than ok."""
         key = (kernel, cell, regime, value, status)
         if key not in self._series:
-            rows = self.select(kernel, cell, regime, status)
-            numbers = rows["us"] if value == "us" else rows["cycles"].fillna(rows["us"] * rows["sm_clock_mhz"])
-            columns = (rows["device_uuid"], rows["pass"], rows["round"], numbers)
-            found = zip(*(column.tolist() for column in columns), strict=True)
-            self._series[key] = {(device, n, turn): number for device, n, turn, number in found if number > 0}
+            numbers = self._list("us" if value == "us" else "cycles or clock")
+            devices, passes, turns = (self._list(name) for name in ("device_uuid", "pass", "round"))
+            self._series[key] = {
+                (devices[at], passes[at], turns[at]): numbers[at]
+                for at in self._places(kernel, cell, regime, status)
+                if numbers[at] > 0
+            }
         return self._series[key]
 
     def medians(self, kernel: str, cell: str, regime: Regime = SERIAL) -> dict[tuple[str, int], float]:

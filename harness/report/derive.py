@@ -13,7 +13,7 @@ from harness.archive.files import MAX_CSV, MIB, read_bytes
 from harness.archive.read import Archive, load
 from harness.archive.schema import decode, json_bytes
 from harness.archive.write import write_whole
-from harness.claims.evaluate import verdicts
+from harness.claims.evaluate import judged
 from harness.claims.registry import View
 from harness.errors import IrrError
 from harness.report.tables import RENDERINGS, Table, claims_table, make_tables
@@ -56,7 +56,7 @@ def prepare(root: Path) -> Derivation:
         IrrError: no archive there, or one that cannot be read.
     """
     view = View(load(root, THIS))
-    return Derivation(view, verdicts([view.archive]), make_tables(view))
+    return Derivation(view, judged([view]), make_tables(view))
 
 
 def derive(done: Derivation) -> dict[str, bytes]:
