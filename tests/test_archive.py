@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.archive import fingerprint
+from harness.archive import fingerprint, pack
 from harness.archive.files import check_sums
 from harness.archive.read import load, parse_csv
 from harness.archive.schema import SAMPLES, csv_bytes, gate_record, json_bytes
 from harness.archive.verify import check_raw
 from harness.archive.write import JOURNAL, SUMS, WORK, ArchiveWriter, Journal, sums_text
-from harness.errors import IrrError
+from harness.errors import IrrError, UsageError
 from tests.synthetic import sample_rows, write_archive
 
 
@@ -384,3 +384,12 @@ def test_analysis_packages_are_no_pooling_keys() -> None:
     assert fingerprint.differences(a, b) == []
     keys = [(field.side, field.key) for field in fingerprint.FIELDS]
     assert len(keys) == len(set(keys))
+
+
+def test_a_bundle_takes_the_place_of_a_file_only(tmp_path: Path) -> None:
+    """Said before anything is read: a pipe stands for a device."""
+    pipe = tmp_path / "b.tar.zst"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="is not a file"):
+        pack.run([tmp_path / "no archive"], pipe)
+    assert pipe.is_fifo()
