@@ -171,7 +171,7 @@ def setup(c: Any) -> None:
 def doctor(c: Any, strict: bool = False, json: bool = False) -> None:
     """Every tool, driver, device and limit, found or not, with the cure."""
     from harness import doctor as doctor_module
-    from harness.cli import print_json
+    from harness.output import print_json
 
     findings = doctor_module.examine()
     if json:
@@ -196,8 +196,8 @@ def build(c: Any, arch: list[str], arms: str | None = None) -> None:
 @task(help={"arms": ARMS, "json": JSON})
 def gate(c: Any, arms: str | None = None, json: bool = False) -> None:
     """Correctness tiers on this machine: host build, interpreter, and the GPU where there is one."""
-    from harness.cli import print_json
     from harness.gates.run import gate_task, summary
+    from harness.output import print_json
 
     results, fine = gate_task(arms)
     print_json([result.to_json() for result in results]) if json else print(summary(results))
@@ -260,7 +260,7 @@ def reproduce(
 
 def _finish(archive: Path) -> None:
     """Claims, tables and the page of a new archive; then its path, last. What cannot be drawn does not undo the run."""
-    from harness.cli import say
+    from harness.output import say
     from harness.report.page import report as derive
 
     try:
@@ -353,8 +353,8 @@ def fma(c: Any, size: str = "4096", iterations: str = "500", json: bool = False)
     results/; the last line is the archive's path.
     """
     edge, limit = _number(int, size, "--size", 1), _number(int, iterations, "--iterations", 1)
-    from harness.cli import print_json
     from harness.measure import fma as study
+    from harness.output import print_json
 
     findings, _ = study.study(edge, limit)
     outcome = findings[0]["value"]
@@ -393,9 +393,9 @@ def verify(c: Any, archive: str) -> None:
 
     Nothing is signed: what is altered together with its checksums and all that follows from it is not found.
     """
-    from harness.archive.read import opened
+    from harness.archive.pack import opened
     from harness.build.provenance import check_builds
-    from harness.cli import say
+    from harness.output import say
     from harness.report.verify import verify as run
 
     path = Path(archive)
@@ -413,7 +413,7 @@ def verify(c: Any, archive: str) -> None:
 def claims(c: Any, archive: str | None = None, json: bool = False) -> None:
     """Every claim of the seeds with its verdict."""
     from harness.claims import evaluate
-    from harness.cli import print_json, say
+    from harness.output import print_json, say
 
     verdicts = evaluate.evaluate(Path(archive) if archive else None, say)
     print_json(verdicts) if json else print(evaluate.as_text(verdicts))
@@ -422,7 +422,7 @@ def claims(c: Any, archive: str | None = None, json: bool = False) -> None:
 @task(help={"archive": "folder of a run"})
 def report(c: Any, archive: str) -> None:
     """Tables, figures and report.html of an archive."""
-    from harness.cli import say
+    from harness.output import say
     from harness.report.page import report as run
 
     page = run(Path(archive))
@@ -453,7 +453,7 @@ def data(c: Any, folder: str | None = None) -> None:
 def compare(c: Any, first: str, second: str, json: bool = False) -> None:
     """Two archives, cell by cell, or a refusal that names what differs."""
     from harness.claims import compare as comparison
-    from harness.cli import print_json, say
+    from harness.output import print_json, say
 
     outcome = comparison.compare(Path(first), Path(second), say)
     print_json(outcome) if json else print(comparison.as_text(outcome))

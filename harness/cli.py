@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import json
 import os
 import shlex
 import signal
@@ -54,16 +53,6 @@ PASS_THROUGH = {"test": "args"}
 
 Choices: TypeAlias = tuple[str, Callable[[], Iterable[str]]]
 """What an option chooses from: what they are, and their names, asked only for the help."""
-
-
-def print_json(value: Any) -> None:
-    """One strict JSON document on stdout: no NaN, which most readers reject."""
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def say(text: str) -> None:
-    """Progress, on stderr, so that stdout holds the result alone."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def _close(word: str, known: list[str]) -> str:

@@ -7,7 +7,6 @@ import dataclasses
 import math
 import os
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from harness.device.host import HostVolume
 from harness.environment import ROOT
 from harness.errors import DataLost, IrrError, UsageError
 from harness.gates.loss import lost_blocks
+from harness.output import say
 from harness.whole import check_target, whole_file
 from harness.workload.frames import DEPTH_MAX, DEPTH_SCALE, open_folder, to_scene
 from harness.workload.fused import MAKE_ONE, UNREADABLE, Fused, RawVolume, gather, unreadable
@@ -48,11 +48,6 @@ PROGRESS_S = 1.0
 """Seconds between two lines of progress."""
 
 BUILD = ROOT / "build"
-
-
-def say(text: str) -> None:
-    """Progress and warnings: stderr, so that stdout holds the result alone."""
-    print(text, file=sys.stderr, flush=True)
 
 
 # --- input ------------------------------------------------------------------------------------------------------------

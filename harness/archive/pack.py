@@ -10,12 +10,14 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from harness import __version__
 from harness.archive.files import MAX_CSV, MAX_FILES, MAX_TOTAL, MIB, plain_files, read_bytes
-from harness.archive.read import Archive
+from harness.archive.read import Archive, find
 from harness.archive.schema import json_bytes
 from harness.archive.verify import check_raw
 from harness.archive.write import write_whole
@@ -174,3 +176,30 @@ def unpack(bundle: Path, folder: Path) -> None:
     except (zstandard.ZstdError, tarfile.TarError, EOFError, OSError) as error:
         raise IrrError(f"{bundle} is not a readable .tar.zst: {error}") from None
     plain_files(folder)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[list[Path]]:
+    """Archive folders behind a path: the archive itself, a folder of archives, or a packed .tar.zst (unpacked to a
+    temporary folder that is gone afterwards).
+
+    Raises:
+        IrrError: none of these.
+    """
+    if path.is_file():
+        with TemporaryDirectory(prefix="irr-") as folder:
+            unpack(path, Path(folder))
+            roots = [p.parent.parent for p in sorted(Path(folder).rglob("raw/run.json"))]
+            if not roots:
+                raise IrrError(f"{path} holds no archive")
+            yield roots
+        return
+    if not path.exists():
+        raise IrrError(f"{path} does not exist", "name an archive folder or a .tar.zst that `irr pack` wrote")
+    if (path / "raw").is_dir():
+        yield [path]
+        return
+    roots = find(path)
+    if not roots:
+        raise IrrError(f"{path} holds no archive", "an archive is a folder with raw/run.json")
+    yield roots

@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -229,32 +227,3 @@ def find(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if (path / "raw" / "run.json").is_file() and not path.is_symlink())
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[list[Path]]:
-    """Archive folders behind a path: the archive itself, a folder of archives, or a packed .tar.zst (unpacked to a
-    temporary folder that is gone afterwards).
-
-    Raises:
-        IrrError: none of these.
-    """
-    if path.is_file():
-        from harness.archive.pack import unpack
-
-        with TemporaryDirectory(prefix="irr-") as folder:
-            unpack(path, Path(folder))
-            roots = [p.parent.parent for p in sorted(Path(folder).rglob("raw/run.json"))]
-            if not roots:
-                raise IrrError(f"{path} holds no archive")
-            yield roots
-        return
-    if not path.exists():
-        raise IrrError(f"{path} does not exist", "name an archive folder or a .tar.zst that `irr pack` wrote")
-    if (path / "raw").is_dir():
-        yield [path]
-        return
-    roots = find(path)
-    if not roots:
-        raise IrrError(f"{path} holds no archive", "an archive is a folder with raw/run.json")
-    yield roots

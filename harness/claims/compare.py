@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.archive import fingerprint
-from harness.archive.read import Archive, load, opened
+from harness.archive.pack import opened
+from harness.archive.read import Archive, load
 from harness.claims import statistics
 from harness.claims.evaluate import judged, rounded
 from harness.claims.paper import CUDA_ALLOCATE, CUDA_UPDATE

@@ -21,7 +21,8 @@ import harness.claims.blog
 import harness.claims.ours
 import harness.claims.paper  # noqa: F401  (the three files register their claims)
 from harness import __version__
-from harness.archive.read import Archive, find, load, opened
+from harness.archive.pack import opened
+from harness.archive.read import Archive, find, load
 from harness.archive.schema import SCHEMA, Evidence, Fingerprint, Run
 from harness.claims.registry import DECIDED, REGISTRY, Claim, Open, Verdict, View
 from harness.errors import IrrError

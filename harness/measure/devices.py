@@ -13,7 +13,7 @@ from harness.archive.schema import Note
 from harness.device import driver, nvml, preflight
 from harness.device.identity import choose_devices, parse_mask
 from harness.errors import IrrError
-from harness.measure.progress import say
+from harness.output import say
 
 NO_GPU = (
     "no NVIDIA GPU here: libcuda.so.1 cannot be loaded, or it shows no device",

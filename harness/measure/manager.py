@@ -58,8 +58,9 @@ from harness.measure.fma import write_images
 from harness.measure.gating import reference_name, write_reference
 from harness.measure.heartbeat import Beat, Heartbeat
 from harness.measure.plan import CONTROL_CELL
-from harness.measure.progress import Progress, say
+from harness.measure.progress import Progress
 from harness.measure.worker import BATCH_S, COLUMNS, FAILED, GATE_S, SETUP_S, Orders
+from harness.output import say
 from harness.workload.cells import Cell
 from harness.workload.programs import Program
 

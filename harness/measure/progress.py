@@ -11,12 +11,6 @@ from typing import Any
 
 from harness.measure.heartbeat import Beat
 
-
-def say(line: str) -> None:
-    """One line of progress, on stderr: stdout holds the result alone."""
-    print(line, file=sys.stderr, flush=True)
-
-
 LINE_S = 15.0
 """Seconds between two lines about a pass that goes on, where stderr is no terminal."""
 

@@ -20,10 +20,10 @@ from harness.measure import probe
 from harness.measure.devices import NO_GPU, Found, multiprocessors
 from harness.measure.inventory import Built, built_architectures, deviations, take_inventory
 from harness.measure.manager import Request
-from harness.measure.progress import say
 from harness.measure.studies import find_study
 from harness.measure.tools import COUNTED_CELLS
 from harness.measure.worker import utc_now
+from harness.output import say
 from harness.workload.cells import STUDY_CELLS_FILE, Cell, load_cells, match_cells, select_cells
 from harness.workload.programs import load_programs
 from harness.workload.trajectories import NeedsData, all_cells, frame_evidence

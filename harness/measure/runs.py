@@ -17,7 +17,7 @@ from harness.measure import probe
 from harness.measure.devices import NO_GPU, Found, find_devices, locked_clocks
 from harness.measure.inventory import take_inventory
 from harness.measure.manager import Manager, Request, empty_run, read_request
-from harness.measure.progress import say
+from harness.output import say
 from harness.workload.cells import Cell, load_cells
 from harness.workload.programs import Program, load_programs
 from harness.workload.trajectories import check_frames

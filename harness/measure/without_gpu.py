@@ -22,10 +22,11 @@ from harness.gates.faults import evidence as planted_evidence
 from harness.gates.result import GateResult
 from harness.gates.run import run_gates
 from harness.measure.devices import NO_GPU
-from harness.measure.progress import Steps, say
+from harness.measure.progress import Steps
 from harness.measure.requests import Asked, host_request
 from harness.measure.runs import archive_path, start
 from harness.measure.surface import host_surface
+from harness.output import say
 from harness.workload.cells import load_cells
 
 BANNER = """\

@@ -146,8 +146,8 @@ def floors_table(view: View) -> Table:
 HASH_SET = (
     "not measured",
     "a GPU hash-set library beside these tables, as context",
-    "cuCollections is headers without a package that the lock could pin (none of the CUDA wheels looked into carries them), "
-    "and the nearest that is one, Open3D's, is built for CUDA 12.6 and takes keys that are already made",
+    "cuCollections is headers without a package that the lock could pin (none of the CUDA wheels looked into carries "
+    "them), and the nearest that is one, Open3D's, is built for CUDA 12.6 and takes keys that are already made",
 )
 """Said where allocate was timed: what a CUDA user might have picked instead."""
 

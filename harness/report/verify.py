@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.archive.files import MAX_CSV, read_bytes
-from harness.archive.read import load, opened
+from harness.archive.pack import opened
+from harness.archive.read import load
 from harness.archive.verify import check_raw
 from harness.errors import IrrError
 from harness.report import derive as derivation
