@@ -15,7 +15,7 @@ import pytest
 from invoke.collection import Collection
 
 import tasks
-from harness import cli
+from harness import cli, output
 from harness.build import build
 from harness.build.kernels import ARCHITECTURES, ARMS, KERNELS
 from harness.build.manifest import Manifest
@@ -215,7 +215,7 @@ def run_body(body: str, irr=None, **options) -> subprocess.CompletedProcess[str]
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import harness.doctor
-from harness import cli
+from harness import cli, output
 from harness.errors import *
 def examine():
 {textwrap.indent(textwrap.dedent(body), "    ")}
@@ -272,10 +272,10 @@ def test_a_reader_that_leaves_is_no_error():
 
 
 def test_json_is_strict(capsys):
-    cli.print_json({"a": [1, None, "ü"]})
+    output.print_json({"a": [1, None, "ü"]})
     assert json.loads(capsys.readouterr().out) == {"a": [1, None, "ü"]}
     with pytest.raises(ValueError):
-        cli.print_json({"a": math.inf})
+        output.print_json({"a": math.inf})
 
 
 def test_doctor_json_is_one_document(irr):

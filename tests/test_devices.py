@@ -180,8 +180,9 @@ def test_no_nvml_is_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_everything_refused_or_flagged_stands_in_run_json_and_on_the_page(
-    cards: dict[str, Any], build: Path, tmp_path: Path
+    cards: dict[str, Any], build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(requests, "build_missing", lambda *_: [])
     cards[UUIDS[0]].update({"identity": {"mig": True}, **BUSY})
     cards[UUIDS[1]].update({"mode": 3, "state": {"utilisation": None}})
     here = found(allow_shared=True)

@@ -175,6 +175,13 @@ def build(tmp_path: Path) -> Path:
     return builds.make_build(tmp_path / "build", [*builds.HELPERS, *builds.FLOORS])
 
 
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that runs what was built elsewhere; what is built where a compiler is: tests/test_building.py."""
+    monkeypatch.setattr(requests, "build_missing", lambda *_: [])
+
+
+@pytest.mark.usefixtures("no_compiler")
 def test_a_request_is_checked_before_anything_runs(build: Path) -> None:
     request = ask(found(), build)
     assert request.quick and request.passes == 1 and request.rounds == 5 and request.controls == []

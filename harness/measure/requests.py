@@ -17,6 +17,7 @@ from harness.environment import ROOT
 from harness.errors import IrrError
 from harness.measure import plan as planning
 from harness.measure import probe
+from harness.measure.building import build_missing
 from harness.measure.devices import NO_GPU, Found, multiprocessors
 from harness.measure.inventory import Built, built_architectures, deviations, take_inventory
 from harness.measure.manager import Request
@@ -188,7 +189,7 @@ class Ready:
 def make_ready(
     found: Found, asked: Asked, rows: Sequence[Kernel], *, build: Path = BUILD, controls: Sequence[str] = ()
 ) -> Ready:
-    """Check devices, driver and kernels against each other.
+    """Build what is not built, where that can be done here; check devices, driver and kernels against each other.
 
     Args:
         controls: further builds of the rows, taken if they are there.
@@ -202,6 +203,7 @@ def make_ready(
         names = ", ".join(f"{name} (sm_{arch})" for name, arch in sorted(kinds, key=str))
         raise IrrError(f"the devices are of several kinds ({names})", "one archive a kind: choose with --devices")
     arch = int(found.used[0].get("arch") or 0)
+    build_missing(build, arch, rows)
     there, skipped = take_inventory(build, arch, rows, allow_missing=asked.allow_missing, controls=controls)
     flags = list(found.flags)
     refusals: list[Note] = []

@@ -200,7 +200,7 @@ VERDICT_WORDS = {
     "refuted": ("does not hold", "do not hold"),
     "undecided": ("is not decided", "are not decided"),
     "needs-gpu": ("needs a GPU measurement that is not here", "need GPU measurements that are not here"),
-    "needs-two-gpus": ("needs two kinds of GPU", "need two kinds of GPU"),
+    "needs-two-gpus": ("needs two GPUs", "need two GPUs"),
     "needs-data": ("needs real frames", "need real frames"),
     "needs-toolchain": ("needs a toolchain that was not there", "need a toolchain that was not there"),
 }

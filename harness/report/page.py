@@ -57,7 +57,7 @@ CHIPS: dict[str, tuple[str, str, str]] = {
     "refuted": ("does not hold", "✕", "A statement without a scope, with a counterexample in this archive."),
     "undecided": ("not decided", "?", "This archive does not hold what the claim is judged by."),
     "needs-gpu": ("needs a GPU", "○", "Needs what only a GPU's run can give; this archive does not hold it."),
-    "needs-two-gpus": ("needs two GPUs", "○", "Needs two kinds of GPU."),
+    "needs-two-gpus": ("needs two GPUs", "○", "Needs two GPUs, or two kinds of them."),
     "needs-data": ("needs real frames", "○", "Needs recorded frames that were not there."),
     "needs-toolchain": ("needs a toolchain", "○", "Needs a compiler that was not there."),
 }

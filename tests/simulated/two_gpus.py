@@ -51,6 +51,7 @@ def main(archive: Path, build: Path, cells: str = "base,pts-20k") -> int:
         for name in ("compute-sanitizer", "ncu"):
             (tools / name).write_text(TOOL.format(python=sys.executable, here=str(HERE), root=str(HERE.parents[1])))
             (tools / name).chmod(0o755)
+    requests.build_missing = lambda *_: []  # a machine without a compiler: the kernels are stand-ins
     os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
     try:
         if (archive / "raw" / "run.json").exists():
