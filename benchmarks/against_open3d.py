@@ -40,9 +40,9 @@ from harness.device import open3d_arm
 from harness.device.host import HostLibrary, HostVolume, default_threads, host_library
 from harness.errors import IrrError
 from harness.measure import probe
+from harness.whole import check_target, whole_file
 from harness.workload import room
 from harness.workload.frames import Frame, Intrinsics, open_folder, to_scene
-from harness.workload.fused import check_target, whole_file
 from harness.workload.reference import block_keys
 from harness.workload.scenes import Scene
 from harness.workload.volume import VolumeConfig

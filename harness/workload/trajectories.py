@@ -24,9 +24,9 @@ import numpy as np
 
 from harness.environment import cache_root
 from harness.errors import IrrError
+from harness.whole import whole_file
 from harness.workload.cells import Argument, Cell, load_cells, make_scene
 from harness.workload.frames import Trajectory, open_folder
-from harness.workload.fused import whole_file
 from harness.workload.reference import block_keys
 from harness.workload.volume import VolumeConfig
 
