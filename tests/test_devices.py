@@ -274,3 +274,52 @@ def test_resume_asks_for_clocks_and_driver_of_before(
     ArchiveWriter.resume(tmp_path / "a").journal.append({"what": "pass", "start": {"run_on": {"driver_cuda": "13.1"}}})
     with pytest.raises(IrrError, match=r"a driver for CUDA 13\.1, here is one for CUDA 13\.0"):
         runs.resume(tmp_path / "a")
+
+
+# --- clocks ----------------------------------------------------------------------------------------------------------
+
+
+class Clocks(Session):
+    """NVML that locks clocks, and refuses to for the devices in `refused`."""
+
+    NVML_CLOCK_SM = 1
+
+    def __init__(self, refused: tuple[str, ...] = ()) -> None:
+        super().__init__({uuid: {} for uuid in UUIDS})
+        self.module, self.refused = self, refused
+        self.locked: dict[str, tuple[int, int]] = {}
+
+    def nvmlDeviceGetMaxClockInfo(self, uuid: str, kind: int) -> int:
+        assert kind == self.NVML_CLOCK_SM
+        return 1980
+
+    def nvmlDeviceSetGpuLockedClocks(self, uuid: str, low: int, high: int) -> None:
+        if uuid in self.refused:
+            raise RuntimeError("Insufficient Permissions")
+        self.locked[uuid] = (low, high)
+
+    def nvmlDeviceResetGpuLockedClocks(self, uuid: str) -> None:
+        self.locked.pop(uuid, None)
+
+
+def test_clocks_are_locked_while_a_run_goes_on_and_free_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Clocks()
+    monkeypatch.setattr(devices.nvml, "Nvml", lambda: session)
+    with pytest.raises(ZeroDivisionError), devices.locked_clocks(UUIDS, True) as clocks:
+        assert clocks == "1980 MHz" and session.locked == dict.fromkeys(UUIDS, (1980, 1980))
+        raise ZeroDivisionError
+    assert session.locked == {} and session.closed
+
+
+def test_clocks_that_cannot_be_locked_are_said_and_none_stays_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Clocks(refused=(UUIDS[1],))
+    monkeypatch.setattr(devices.nvml, "Nvml", lambda: session)
+    with pytest.raises(IrrError, match=f"the clocks of {UUIDS[1]} cannot be locked: Insufficient"):
+        devices.locked_clocks(UUIDS, True).__enter__()
+    assert session.locked == {} and session.closed
+
+
+def test_clocks_stay_free_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.nvml, "Nvml", lambda: pytest.fail("asked NVML"))
+    with devices.locked_clocks(UUIDS, False) as clocks:
+        assert clocks == "free"

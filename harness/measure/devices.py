@@ -167,7 +167,7 @@ class locked_clocks:
     def __enter__(self) -> str:
         if not self.wanted:
             return "free"
-            self.session = nvml.Nvml()
+        self.session = nvml.Nvml()
         module = self.session.module
         clocks = []
         for uuid in self.devices:
