@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.archive.schema import Skipped
 from harness.build.build import build_all
 from harness.build.kernels import Kernel
 from harness.build.toolchain import find_toolkit
@@ -30,7 +31,7 @@ def missing_kernels(build: Path, arch: int, rows: Sequence[Kernel]) -> list[str]
         except IrrError:
             missing.append(name)
             continue
-        if getattr(found, "status", None) == "unavailable":
+        if isinstance(found, Skipped) and found.status == "unavailable":
             missing.append(name)
     return missing
 

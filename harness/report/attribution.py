@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from harness.claims import statistics
@@ -58,6 +58,18 @@ def _names(axes: Any, names: Sequence[str]) -> None:
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), [words(name, 76) for name in starred(names)[0]])
     axes.tick_params(axis="y", length=0)
+
+
+def cell_panels(
+    canvas: Any, rows: Sequence[dict[str, Value]], cells: Sequence[str]
+) -> Iterator[tuple[Any, list[dict[str, Value]]]]:
+    """A panel a cell, titled, its ratio axis as wide as the ranges of the cell's rows; each with these rows."""
+    for panel, cell in zip(panels(canvas, len(cells)), cells, strict=True):
+        panel.set_title(words(cell, 24), loc="left")
+        here = [row for row in rows if row["cell"] == cell]
+        ratio_axis(panel, min(1.0, *(num(r["low"]) for r in here)), max(1.0, *(num(r["high"]) for r in here)))
+        grid(panel)
+        yield panel, here
 
 
 def _noted(what: str, view: View, kernels: Sequence[str]) -> str:
@@ -501,12 +513,7 @@ def tiles(view: View) -> Plot:
     lines = sorted({(str(row["stage"]), (int(num(row["lanes"])), int(num(row["warps"])))) for row in rows})
 
     def draw(canvas: Any) -> None:
-        axes = panels(canvas, len(cells))
-        for panel, cell in zip(axes, cells, strict=True):
-            panel.set_title(words(cell, 24), loc="left")
-            here = [row for row in rows if row["cell"] == cell]
-            ratio_axis(panel, min(1.0, *(num(r["low"]) for r in here)), max(1.0, *(num(r["high"]) for r in here)))
-            grid(panel)
+        for panel, here in cell_panels(canvas, rows, cells):
             for row in here:
                 stage, shape = str(row["stage"]), (int(num(row["lanes"])), int(num(row["warps"])))
                 values = [num(row[k]) for k in ("ratio", "low", "high")]
@@ -612,12 +619,7 @@ def limits(view: View) -> Plot:
     changes = {str(row["kernel"]): str(row["changes"]) for row in rows}
 
     def draw(canvas: Any) -> None:
-        axes = panels(canvas, len(cells))
-        for panel, cell in zip(axes, cells, strict=True):
-            panel.set_title(words(cell, 24), loc="left")
-            here = [row for row in rows if row["cell"] == cell]
-            ratio_axis(panel, min(1.0, *(num(r["low"]) for r in here)), max(1.0, *(num(r["high"]) for r in here)))
-            grid(panel)
+        for panel, here in cell_panels(canvas, rows, cells):
             for row in here:
                 kernel = str(row["kernel"])
                 point(panel, kernel, [num(row[k]) for k in ("ratio", "low", "high")], names.index(kernel), "")

@@ -55,7 +55,12 @@ def prepare(root: Path) -> Derivation:
     Raises:
         IrrError: no archive there, or one that cannot be read.
     """
-    view = View(load(root, THIS))
+    return prepared(load(root, THIS))
+
+
+def prepared(archive: Archive) -> Derivation:
+    """Judge and tabulate an archive that is loaded, and calls itself THIS."""
+    view = View(archive)
     return Derivation(view, judged([view]), make_tables(view))
 
 

@@ -70,7 +70,7 @@ def check_derived(root: Path, say: Say = _silent) -> tuple[list[str], str]:
     if problems:
         return problems, "nothing derived again"
     say("claims and tables derived again")
-    done = derivation.prepare(root)
+    done = derivation.prepared(archive)
     again = derivation.derive(done)
     same_version = version == DERIVE
     plain = [name for name in stored if not name.startswith(PAGES)]
