@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.archive.schema import Note, PlanEntry, Skipped
+from harness.build.build import BUILD
 from harness.build.contraction import loop_findings
 from harness.build.kernels import Kernel, select_kernels
 from harness.build.manifest import FLAVOURS
 from harness.device import preflight
 from harness.device.host import host_library
-from harness.environment import ROOT
 from harness.errors import IrrError
 from harness.measure import plan as planning
 from harness.measure import probe
@@ -28,8 +28,6 @@ from harness.output import say
 from harness.workload.cells import STUDY_CELLS_FILE, Cell, load_cells, match_cells, select_cells
 from harness.workload.programs import load_programs
 from harness.workload.trajectories import NeedsData, all_cells, frame_evidence
-
-BUILD = ROOT / "build"
 
 NO_JIT = "PTX through the driver's compiler (load = jit)"
 
