@@ -413,6 +413,7 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
         ("undecided", lost_at("lf-lo", 13)),
         ("undecided", timed(LF, loss={(TA, "lf-hi"): LOST}, gates=[gate("cuda", "gpu", "lf-hi")])),
         ("differs", timed(LF)),
+        ("undecided", timed({(TA, "base"): 480.0, (TA, "pts-20k"): 200.0})),  # no cell so loaded that the paper's loses
         ("refuted", timed(LF, loss={(TA, "base"): LOST})),
     ],
     "P8": [
@@ -1609,7 +1610,11 @@ def test_the_archive_with_the_most_behind_its_verdict_answers(tmp_path: Path) ->
     a, b = views(tmp_path / "p35", {**many, "cells": ["lf-941"], "gpu": True}, {**few, **newer})
     answer, archive, _ = best(REGISTRY.claims["P35"], [a, b])
     assert archive is a.archive and "load 0.941" in answer.reason and "on the GPU" in answer.reason
-    a, b = views(tmp_path / "p7", lost_at("lf-hi", 13), {**timed({(TA, "base"): 480.0}), **newer})
+    kept = ("base", "pts-20k", "r-0.25", "r-2.0")
+    few = {key: us for key, us in TABLE1.items() if key[1] in kept}
+    a, b = views(tmp_path / "p17", timed(TABLE1), {**timed(few), **newer})
+    assert best(REGISTRY.claims["P17"], [a, b])[1] is a.archive  # the whole Table 1, not the newer study's four cells
+    a, b = views(tmp_path / "p7", lost_at("lf-hi", 13), {**timed({(TA, "base"): 480.0, (TA, "lf-hi"): 480.0}), **newer})
     answer, archive, elsewhere = best(REGISTRY.claims["P7"], [a, b])
     assert (answer.verdict, archive, elsewhere[0][0].verdict) == ("reproduced", a.archive, "differs")
 
@@ -1622,7 +1627,7 @@ def test_undecided_over_more_cells_is_not_outvoted_by_decided_over_fewer(tmp_pat
     pairs = {
         "P11": (timed(many), timed(few)),
         "P14": (timed(cuda(), rounds=6), timed(cuda({"base": 30.0}), rounds=30)),
-        "P7": (timed(LF, loss={(TA, "lf-hi"): LOST}), timed({(TA, "base"): 480.0, (TA, "r-0.25"): 480.0})),
+        "P7": (timed(LF, loss={(TA, "lf-hi"): LOST}), timed({(TA, "base"): 480.0, (TA, "lf-hi"): 480.0})),
     }
     decided = {"P11": "reproduced", "P14": "reproduced", "P7": "differs"}
     for identity, (matrix, other) in pairs.items():

@@ -237,7 +237,12 @@ def gate_found_loss(view: View) -> Verdict:
         at_base = losses["base"][0][1]
         return Verdict("refuted", f"base loses {at_base:.0f} blocks already.", at_base, weight=len(losses))
     if not lost:
-        reason = f"the bounded probe lost no block in any of {len(losses)} cells."
+        highest = max(view.archive.run.cells[cell].load_factor for cell in losses)
+        onset = min(float(row["load_factor"]) for row in figures.rows("loss_triton_static8") if int(row["blocks_lost"]))
+        if highest < onset:
+            words = f"the bounded probe was timed up to load {highest:.3f}, and the paper's loses from {onset:.3f} on"
+            raise Open("undecided", words)
+        reason = f"the bounded probe lost no block in any of {len(losses)} cells, up to load {highest:.3f}."
         return Verdict("differs", reason, 0, weight=len(losses))
     gates = [g for g in view.gates("exact", gate="exact-set") if g.cell in lost and TRITON_ALLOCATE in _judged(g)]
     if not gates:
@@ -577,6 +582,7 @@ def by_stage(view: View) -> Verdict:
         low=triton["low"],
         high=triton["high"],
         rows=tuple(rows),
+        weight=sum(row["cells"] for row in rows),
     )
 
 

@@ -18,7 +18,7 @@ from harness.claims.registry import View
 from harness.errors import IrrError
 from harness.report.tables import RENDERINGS, Table, claims_table, make_tables
 
-DERIVE = 2
+DERIVE = 3
 """Version of the derivation: raised whenever the same raw/ gives other bytes. At the same version `verify` compares
 bytes, at another one numbers."""
 
