@@ -339,6 +339,22 @@ def test_every_arm_floors_alike(
     assert fused.weight.sum() == evaluate(scene, volume.config).samples
 
 
+@pytest.mark.parametrize(("rows", "surface_there"), [(32, False), (56, False), (64, True), (100, True)])
+def test_points_too_sparse_for_a_surface_are_judged_without_one(
+    rows: int, surface_there: bool, libraries: dict[str, HostLibrary]
+) -> None:
+    words = (("radius", 0.5), ("rows", rows), ("columns", 2 * rows))
+    cell = dataclasses.replace(SMALL, name="sparse", arguments=words)
+    fused = fuse("cpu", cell, libraries).fused("cpu")
+    assert (len(surface.crossings(fused)) > 0) is surface_there
+    reference = evaluate(cell.scene(), cell.config)
+    raw = fuse("cpu", cell, libraries).raw()
+    names = {r.gate for r in gate_arm(cell, fused, raw, reference, KERNEL_PAIR)}
+    assert ("sphere" in names) is surface_there and {"geometric", "exact-set", "exact-tsdf"} <= names
+    # What has no surface has its blocks and sums judged all the same.
+    assert red(gate_arm(cell, altered(fused, "weight", (0, 0), 99.0), raw, reference, KERNEL_PAIR)) >= {"exact-weight"}
+
+
 # --- loss, N27 --------------------------------------------------------------------------------------------------------
 
 

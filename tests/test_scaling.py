@@ -89,7 +89,6 @@ def test_the_study_from_its_plan_to_a_verified_archive(tmp_path: Path) -> None:
         build=str(build),
         command=["irr", "test"],
         created_utc=utc_now(),
-        gates=SCALING.gates,
         gates_once=True,
         trajectories={name: cell for name, cell in here.items() if name not in load_cells()},
         arch=90,

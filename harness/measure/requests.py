@@ -302,7 +302,6 @@ def study_request(found: Found, asked: Asked, name: str) -> Request:
         study=name,
         flags=[*ready.flags, *unjudged],
         rounds=study.rounds,
-        gates=study.gates,
         gates_once=True,
         trajectories={n: here[n] for n in here if n in names and n not in load_cells()},
         sanitized=study.judged(list(ready.there)),

@@ -45,19 +45,18 @@ class Question:
 
 @dataclass(frozen=True)
 class Study:
-    """Attributes:
-    questions: what it is made of. rounds: of each cell and pass.
-    gates: judge every kernel once a cell, in the first pass before timing; without them the loss figures of every
-        sample still tell whether all blocks were built.
-    counted_cells: where Nsight Compute counts the study's kernels after the passes, each where it is timed, all but
-        those of SWEPT.
-    sanitized: globs of kernels that compute-sanitizer judges before the passes; those that break something too, since
-        what they give up is never their memory. sanitizer_s: its limit, all sanitizers together.
+    """Its kernels are judged once a cell, in the first pass before timing.
+
+    Attributes:
+        questions: what it is made of. rounds: of each cell and pass.
+        counted_cells: where Nsight Compute counts the study's kernels after the passes, each where it is timed, all but
+            those of SWEPT.
+        sanitized: globs of kernels that compute-sanitizer judges before the passes; those that break something too,
+            since what they give up is never their memory. sanitizer_s: its limit, all sanitizers together.
     """
 
     questions: tuple[Question, ...]
     rounds: int = 15
-    gates: bool = True
     counted_cells: tuple[str, ...] = ()
     sanitized: tuple[str, ...] = ()
     sanitizer_s: float = 120.0
@@ -268,7 +267,6 @@ STUDIES: dict[str, Study] = {
             ),
         ),
         rounds=10,
-        gates=False,
     ),
 }  # fmt: skip
 
