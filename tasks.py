@@ -259,7 +259,9 @@ def reproduce(
 
 
 def _finish(archive: Path) -> None:
-    """Claims, tables and the page of a new archive; then its path, last. What cannot be drawn does not undo the run."""
+    """Claims, tables and the page of a new archive; then its path, last. Neither what cannot be drawn nor a check that
+    failed undoes the run; after a failed check the exit code is 1."""
+    from harness.archive.verify import check_new
     from harness.output import say
     from harness.report.page import report as derive
 
@@ -267,7 +269,11 @@ def _finish(archive: Path) -> None:
         say(f"the page to open in a browser: {derive(archive)}")
     except (IrrError, ImportError) as error:
         say(f"irr: the archive is whole, its page could not be made: {error}; ./irr report {archive} tries again")
-    print(f"archive: {archive}")
+    failed = check_new(archive)
+    print(f"archive: {archive}", flush=True)
+    if failed:
+        more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+        raise IrrError(f"the run is archived and a check failed: {failed[0]}{more}", "its page lists them")
 
 
 @task(help={"archive": "folder of the run that was stopped"})

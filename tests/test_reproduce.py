@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from harness.archive.schema import Note
+import tasks
+from harness.archive.schema import Gate, Note
 from harness.archive.verify import check_raw
 from harness.archive.write import check_writable
 from harness.device import nvml
@@ -22,6 +24,7 @@ from harness.measure import devices, reproduce, requests, runs
 from harness.measure.devices import Found
 from harness.measure.manager import empty_run
 from harness.workload.cells import load_cells
+from tests.synthetic import sample_rows, write_archive
 
 Irr = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -69,6 +72,26 @@ def test_the_run_without_a_gpu_is_archived_under_a_banner(irr: Irr, tmp_path: Pa
     assert any(flag.what == "no GPU" for flag in found.run.flags)
     places = {row["place"] for row in json.loads((tmp_path / "a" / "raw" / "gates.json").read_text())}
     assert "host" in places
+
+
+def test_a_check_that_failed_is_said_last_and_the_archive_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A red gate, and an archive that would not verify, must not end as a run that went well."""
+    monkeypatch.setattr("harness.report.page.report", lambda archive: archive / "derived" / "report.html")
+    good = Gate(gate="exact-set", tier="exact", subject="cuda on base", ok=True, compared=1160)
+    red = Gate(gate="exact-set", tier="exact", subject="triton on base", ok=False, compared=1160, message="1 missing")
+    unjudged = Gate(gate="memcheck", tier="memory", subject="x", ok=False, compared=0, skipped="no compute-sanitizer")
+    kernel = {("cuda/allocate/plain", "base"): 24.0}
+    tasks._finish(write_archive(tmp_path / "good", samples=sample_rows(kernel), gates=[good, unjudged]))
+    for name, gates, why in (
+        ("red", [good, red, red], "gate exact-set of triton on base: 1 missing, and 1 more"),
+        ("none", [], "raw/gates.json is empty although kernels were timed"),
+    ):
+        archive = write_archive(tmp_path / name, samples=sample_rows(kernel), gates=gates)
+        with pytest.raises(IrrError, match=f"a check failed: {re.escape(why)}"):
+            tasks._finish(archive)
+    assert capsys.readouterr().out.splitlines() == [f"archive: {tmp_path / name}" for name in ("good", "red", "none")]
 
 
 # --- N14: the results folder -----------------------------------------------------------------------------------------
