@@ -6,6 +6,8 @@ use std::thread;
 
 use irr_core::{Camera, Target, VOLUME_LAYOUT, Vector, Volume, designs};
 
+mod strips;
+
 /// Points that a thread takes at a time: one block of the GPU's grid.
 const BLOCK_POINTS: u32 = 256;
 
@@ -139,26 +141,13 @@ unsafe fn update_packed(inputs: &Inputs, i: u32) {
     }
 }
 
-/// Run `kernel` once a point; threads take blocks of points in the order they come to them.
+/// Run `kernel` once a point.
 fn launch(kernel: Kernel, inputs: &Inputs, threads: u32) {
-    let next = AtomicU32::new(0);
     let blocks = (inputs.n.max(0) as u32).div_ceil(BLOCK_POINTS);
-    let work = || loop {
-        let block = next.fetch_add(1, Ordering::Relaxed);
-        if block >= blocks {
-            return;
-        }
+    strips::spread(blocks, threads, |block| {
         for i in block * BLOCK_POINTS..(block + 1) * BLOCK_POINTS {
             // The kernel itself leaves when i >= n, as on the GPU. SAFETY: `irr_launch`'s caller.
             unsafe { kernel(inputs, i) }
-        }
-    };
-    if threads <= 1 {
-        return work();
-    }
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(work);
         }
     });
 }
