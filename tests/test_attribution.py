@@ -107,7 +107,7 @@ def test_a_question_without_a_figure_of_its_own_stands_over_cuda(tmp_path: Path)
         (FRESH, FILLED),
     )  # fmt: skip
     write_archive(tmp_path / "run", samples=sample_rows(TIMES), flags=FLAGS)
-    plot = drawn(attribution.of_question(question)(View(load(tmp_path / "run"))))
+    plot = drawn(attribution.of_question(question)[1](View(load(tmp_path / "run"))))
     assert [(row["regime"], row["kernel"]) for row in plot.table.rows] == [
         ("serial, fresh table", "cuda/allocate/cas128"), ("serial, fresh table", "cuda/allocate/walls-run"),
         ("serial, filled table", "cuda/allocate/cas128"),
@@ -116,7 +116,7 @@ def test_a_question_without_a_figure_of_its_own_stands_over_cuda(tmp_path: Path)
     assert "cuda/allocate/cas128, drawn half filled, breaks something and no gate judged it." in plot.answer
     with pytest.raises(Missing, match="cuda/allocate/nothing"):
         absent = dataclasses.replace(question, kernels=("cuda/allocate/nothing",))
-        attribution.of_question(absent)(View(load(tmp_path / "run")))
+        attribution.of_question(absent)[1](View(load(tmp_path / "run")))
 
 
 def test_tritons_floor_is_told_from_its_exchange_and_its_blocks(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_an_archive_without_the_study_has_none_of_its_figures(tmp_path: Path) ->
     bare = View(load(tmp_path / "run"))
     for make in (
         *(make for _, make in attribution.FIGURES.values()),
-        *(attribution.of_question(question) for question in STUDIES["attribution"].questions),
+        *(attribution.of_question(question)[1] for question in STUDIES["attribution"].questions),
     ):
         with pytest.raises(Missing):
             make(bare)

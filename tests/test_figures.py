@@ -12,16 +12,18 @@ import sys
 import xml.etree.ElementTree as ElementTree
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from harness.archive.read import load
-from harness.archive.schema import TELEMETRY, Pass, csv_bytes
+from harness.archive.schema import TELEMETRY, Note, Pass, csv_bytes
 from harness.claims.registry import View
 from harness.measure.fma import packed_difference
 from harness.measure.studies import STUDIES
-from harness.report import figures
+from harness.report import figures, frames
 from harness.report.answer import sentences, tally
 from harness.report.contraction import MAX_PIXELS, difference_map
 from harness.report.drawing import (
@@ -33,11 +35,12 @@ from harness.report.drawing import (
     SOFT,
     STYLES,
     VARIABLES,
+    render,
     themed,
 )
 from harness.report.figures import Absent, Figure, Missing, draw_figures, files_of, unbroken
-from harness.report.tables import Column, Table, as_csv, as_latex, as_markdown, starred
-from tests.synthetic import DEVICE, UUID, sample_rows, write_archive
+from harness.report.tables import Column, Table, as_csv, as_latex, as_markdown, by_cell, by_device, cells_of, starred
+from tests.synthetic import DEVICE, UUID, cell_facts, sample_rows, write_archive
 from tests.test_claims import CA, CU, LOST, TA, TABLE1, TU, cuda
 
 SECOND = "GPU-00000000-0000-0000-0000-000000000002"
@@ -98,7 +101,7 @@ def figure(drawn: dict[str, Figure | Absent], name: str) -> Figure:
 def test_every_figure_is_there_or_says_why_not(drawn: dict[str, Figure | Absent]) -> None:
     absent = {name: item.why for name, item in drawn.items() if isinstance(item, Absent)}
     study = {question.figure for study in STUDIES.values() for question in study.questions} - {"reference"}
-    assert set(absent) == {"counters", "fma-pairs", "fma-time"} | study
+    assert set(absent) == {"counters", "fma-pairs", "fma-time", "real", "warm"} | study
     assert all(len(why) > 20 for why in absent.values())
     assert len(drawn) >= 12
 
@@ -132,7 +135,7 @@ def test_the_rows_beside_a_figure_are_the_archives(view: View, drawn: dict[str, 
 
 def test_an_answer_is_computed_from_the_rows(drawn: dict[str, Figure | Absent]) -> None:
     loss = figure(drawn, "loss")
-    assert f"at most {LOST['lost_blocks']} of 1160 blocks" in loss.answer and "from load 0.283 on" in loss.answer
+    assert f"at most {LOST['lost_blocks']} of 1,160 blocks" in loss.answer and "from load 0.283 on" in loss.answer
     reference = figure(drawn, "reference")
     serial = [float(r["serial"]) for r in reference.table.rows]  # type: ignore[arg-type]
     derived = [float(r["reference"]) for r in reference.table.rows]  # type: ignore[arg-type]
@@ -146,6 +149,146 @@ def test_devices_stand_side_by_side(drawn: dict[str, Figure | Absent]) -> None:
     row = figure(drawn, "devices").table.rows[0]
     assert isinstance(row["device0"], float) and isinstance(row["device1"], float)
     assert row["apart"] == pytest.approx(max(row["device0"], row["device1"]) / min(row["device0"], row["device1"]) - 1)
+    for index in range(2):
+        assert row[f"low{index}"] <= row[f"device{index}"] <= row[f"high{index}"]  # type: ignore[operator]
+
+
+def two_devices(root: Path, second: float) -> View:
+    """Rust 1.2 times CUDA C++ on the first device, `second` times on the other; two passes each."""
+    rust = "rust-oxide/allocate/plain"
+    rows = sample_rows({(CA, "base"): 20.0, (rust, "base"): 24.0, (CA, "base", "concurrent"): 10.0}, passes=2)
+    times = {(CA, "base"): 20.0, (rust, "base"): 20.0 * second, (CA, "base", "concurrent"): 8.0}
+    rows += [row | {"pass": row["pass"] + 2} for row in sample_rows(times, passes=2, uuid=SECOND, seed=5)]
+    passes = [
+        Pass(
+            number=n, device_uuid=UUID if n < 2 else SECOND, device_name="one", arch=90,
+            started_utc="2026-01-02T03:04:05Z", complete=True,
+        )
+        for n in range(4)
+    ]  # fmt: skip
+    return View(load(write_archive(root, samples=rows, passes=passes)))
+
+
+@pytest.mark.parametrize(
+    ("second", "different", "said"), [(1.2, "no", "In 0 ratios no pass"), (1.5, "yes", "In 1 ratio no pass")]
+)
+def test_devices_differ_where_no_pass_bridges_them(tmp_path: Path, second: float, different: str, said: str) -> None:
+    plot = figures.devices(two_devices(tmp_path / "a", second))
+    assert [row["different"] for row in plot.table.rows] == [different]
+    assert said in plot.answer and f"{100 * (second / 1.2 - 1):.1f} percent" in plot.answer
+
+
+def test_each_devices_ratio_stands_beside_the_others_in_every_regime(tmp_path: Path) -> None:
+    """Issue: floors by cell; serial, concurrent and the derived reference of both devices side by side."""
+    table = by_device(two_devices(tmp_path / "a", 1.5))
+    [row] = table.rows
+    found = [row["serial0"], row["serial1"], row["reference0"], row["reference1"]]
+    assert found == pytest.approx([1.2, 1.5, 2.4, 3.75], rel=0.01) and isinstance(row["floor"], float)
+    assert row["concurrent0"] is None, "Rust was not timed on branches"
+    assert [column.key for column in table.columns][3:] == [
+        "floor", *(f"{regime}{i}" for regime in ("serial", "concurrent", "reference") for i in range(2)),
+    ]  # fmt: skip
+    alone = View(load(write_archive(tmp_path / "b", samples=sample_rows({(CA, "base"): 20.0, (TA, "base"): 40.0}))))
+    assert by_device(alone).rows == ()
+
+
+# ------------------------------------------------------------------------------------------------- depth frames
+
+FRAMES = {"room-cold": 1.0, "room-warm": 0.5, "rgbd-cold": 1.0, "rgbd-warm": 0.75, "base": 2.0}
+TW = "triton/allocate/while"
+
+
+def frames_view(root: Path, **more: Any) -> View:
+    """Allocate takes half on the room's warm table and three quarters on the real one; update takes the same."""
+    times: dict[tuple[str, ...], float] = {}
+    for cell, part in FRAMES.items():
+        times |= {(CA, cell): 20 * part, (TA, cell): 200.0, (CU, cell): 80.0, (TU, cell): 88.0}
+    names = list(FRAMES)
+    facts = cell_facts(names)
+    facts |= {n: structs.replace(facts[n], axis="real" if n[:4] == "rgbd" else "trajectory") for n in names[:4]}
+    view = View(load(write_archive(root, samples=sample_rows(times, **more), cells=names, study="real")))
+    view.archive.run.cells.update(facts)
+    return view
+
+
+def test_a_warm_table_stands_over_its_cold_twin(tmp_path: Path) -> None:
+    plot = frames.warm(frames_view(tmp_path / "a"))
+    found = {(row["stage"], row["scene"], row["kernel"]): row["ratio"] for row in plot.table.rows}
+    assert found[("allocate", "room", CA)] == pytest.approx(0.5, rel=0.01)
+    assert found[("allocate", "rgbd", CA)] == pytest.approx(0.75, rel=0.01)
+    assert found[("allocate", "rgbd", TA)] == pytest.approx(1.0, rel=0.01)
+    assert found[("update", "room", CU)] == pytest.approx(1.0, rel=0.01)
+    assert "in allocate 0.75 times (rgbd) and 0.50 times (room)" in plot.answer or (
+        "in allocate 0.50 times (room) and 0.75 times (rgbd)" in plot.answer
+    )
+    render(plot)
+
+
+def test_real_frames_stand_beside_ray_cast_ones_and_the_swept_shapes(tmp_path: Path) -> None:
+    plot = frames.real(frames_view(tmp_path / "a"))
+    rows = {(row["cell"], row["kernel"]): row for row in plot.table.rows}
+    assert rows["rgbd-cold", TA]["frames"] == "real frames" and rows["base", TA]["frames"] == "spheres and plane"
+    assert rows["rgbd-cold", TA]["ratio"] == pytest.approx(10, rel=0.01)
+    assert rows["rgbd-cold", TA]["total"] == pytest.approx(2.88, rel=0.01)
+    assert rows["rgbd-warm", CA]["share"] == pytest.approx(15 / 95, rel=0.01)
+    assert "On real frames allocate takes, times CUDA C++'s time, Triton's bounded probe 10.0 to 13.3" in plot.answer
+    assert "and is 16 to 20 percent of CUDA C++'s integration" in plot.answer
+    render(plot)
+
+
+def test_an_arm_that_lost_data_on_frames_has_no_row_there(tmp_path: Path) -> None:
+    plot = frames.real(frames_view(tmp_path / "a", loss={(TA, "rgbd-cold"): LOST}))
+    assert ("rgbd-cold", TA) not in {(row["cell"], row["kernel"]) for row in plot.table.rows}
+
+
+def test_a_study_answers_its_own_question_first(tmp_path: Path) -> None:
+    heads = [head for head, _ in sentences(frames_view(tmp_path / "a"))]
+    assert heads[:2] == ["Real frames", "Warm table"] and "Triton, bounded probe" in heads
+
+
+# ------------------------------------------------------------------------------------------------- small things
+
+
+def test_a_probe_that_lost_nothing_has_no_figure_of_its_loss(tmp_path: Path) -> None:
+    """One point at nothing is no figure; the sentence says it."""
+    view = View(load(write_archive(tmp_path / "a", samples=sample_rows({(CA, "base"): 20.0, (TA, "base"): 200.0}))))
+    with pytest.raises(Missing, match=r"lost nothing up to load 0\.035"):
+        figures.loss(view)
+    assert "lost nothing up to load 0.035" in dict(sentences(view))["Loss"]
+
+
+def test_an_empty_place_of_an_arm_that_lost_data_is_explained(drawn: dict[str, Figure | Absent]) -> None:
+    assert f"{TA} lost data on lf-hi and has no ratio there" in figure(drawn, "ratio-allocate").answer
+
+
+def test_an_interval_stands_where_there_are_six_passes(tmp_path: Path) -> None:
+    for passes, there in ((3, False), (6, True)):
+        rows = sample_rows({(CA, "base"): 20.0, ("rust-oxide/allocate/plain", "base"): 24.0}, passes=passes)
+        view = View(load(write_archive(tmp_path / str(passes), samples=rows)))
+        [row] = by_cell(view).rows
+        assert ("ci_low" in row) is there
+        if there:
+            assert row["low"] <= row["ci_low"] <= row["ratio"] <= row["ci_high"] <= row["high"]  # type: ignore[operator]
+        assert f"{passes} passes a row" in by_cell(view).note
+
+
+def test_cells_of_the_scaling_study_go_by_their_points(tmp_path: Path) -> None:
+    times = {(CA, cell): 20.0 for cell in ("base", "pts-20m", "pts-2k", "pts-5120k")}
+    points = {"pts-2k": 2048, "pts-5120k": 5_120_000, "pts-20m": 20_480_000}
+    view = View(load(write_archive(tmp_path / "a", samples=sample_rows(times))))
+    facts = view.archive.run.cells
+    facts.update({name: structs.replace(facts[name], points=many, axis="scale") for name, many in points.items()})
+    assert cells_of(view) == ["base", *points]
+
+
+def test_what_breaks_something_is_drawn_half_filled_among_the_variants(tmp_path: Path) -> None:
+    times = {(CA, "base"): 20.0, ("cuda/allocate/nowait", "base"): 15.0, ("cuda/allocate/cas128", "base"): 28.0}
+    flags = [Note(what="cuda/allocate/cas128 is timed and never judged", why="the pool")]
+    plots = [figures.variants(View(load(write_archive(tmp_path / n, samples=sample_rows(times), flags=f)))) for n, f in
+             (("a", flags), ("b", []))]  # fmt: skip
+    # A half-filled marker is two shapes where a full one is one.
+    pieces = [render(plot)[0].count(b"<use ") for plot in plots]
+    assert pieces[0] > pieces[1]
 
 
 def test_throttled_readings_are_counted(drawn: dict[str, Figure | Absent]) -> None:

@@ -5,7 +5,7 @@ Every number in a sentence is computed from the archive or read from data/paper/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from harness.archive.schema import Gate
 from harness.claims import figures as seeds
@@ -14,8 +14,10 @@ from harness.claims.blog import images as fma_images
 from harness.claims.paper import PAPER_AXES, losses_of
 from harness.claims.registry import Compared, Open, View
 from harness.claims.statistics import CONCURRENT, Regime
-from harness.report.figures import BASES, STATIC, TRITON_WHILE, count, n, since, span_words
-from harness.report.tables import deviations, rust_kernel
+from harness.report import attribution, frames, scaling
+from harness.report.drawing import Missing, Plot, count, n, span_words
+from harness.report.figures import since
+from harness.report.tables import BASES, STATIC, TRITON_WHILE, deviations, noted, rust_kernel
 
 Sentence = tuple[str, str]
 """(what it is about, what was found)."""
@@ -35,6 +37,8 @@ def _told_apart(found: Sequence[Compared]) -> str:
     level, short = len(sides) - faster - slower, len(found) - len(sides)
     parts = [(faster, "faster"), (slower, "slower"), (level, "not told apart"), (short, "with one pass only")]
     there = [(number, word) for number, word in parts if number]
+    if not faster and not slower and not short:
+        return "none told apart"
     return f"all {there[0][1]}" if len(there) == 1 else ", ".join(f"{number} {word}" for number, word in there)
 
 
@@ -115,8 +119,8 @@ def loss_sentence(view: View) -> Sentence | None:
         above = {cell for cell, load in loads.items() if load >= loads[first]}
         start = since(loads[first], above <= set(losing))
         text = (
-            f"Triton's bounded probe loses {start}, up to {losses[worst][0][1]:.0f} of "
-            f"{view.archive.run.cells[worst].blocks} blocks at load {loads[worst]:.3f}"
+            f"Triton's bounded probe loses {start}, up to {losses[worst][0][1]:,.0f} of "
+            f"{view.archive.run.cells[worst].blocks:,} blocks at load {loads[worst]:.3f}"
         )
     else:
         text = f"Triton's bounded probe lost nothing up to load {top:.3f}, the highest it was tried at"
@@ -184,9 +188,34 @@ def contraction_sentences(view: View) -> list[Sentence]:
     return found
 
 
+STUDIES: dict[str, tuple[tuple[str, Callable[[View], Plot]], ...]] = {
+    "attribution": (
+        ("Causes of Rust's gap", attribution.causes),
+        ("How fast it can be", attribution.limits),
+        ("Triton's shared scratch", attribution.scratch),
+        ("Triton's tile", attribution.tiles),
+    ),
+    "scaling": (("Multiprocessors", scaling.multiprocessors), ("Points", scaling.points)),
+    "real": (("Real frames", frames.real), ("Warm table", frames.warm)),
+}
+"""Study -> what it was made for: (what it is about, the figure that answers it)."""
+
+
+def study_sentences(view: View) -> list[Sentence]:
+    """What a study of its own question found, in the words of its figures."""
+    found = []
+    for head, make in STUDIES.get(view.archive.run.study, ()):
+        try:
+            plot = make(view)
+        except Missing:
+            continue
+        found.append((head, noted(plot.short or plot.answer)))
+    return found
+
+
 def sentences(view: View) -> list[Sentence]:
     """The few sentences that matter, in order; what the archive cannot say is left out."""
-    found = language_sentences(view) if view.archive.run.gpu else []
+    found = [*study_sentences(view), *language_sentences(view)] if view.archive.run.gpu else []
     if view.archive.run.gpu:
         found += [pair for pair in (regime_sentence(view), loss_sentence(view)) if pair is not None]
     found += contraction_sentences(view)
@@ -200,7 +229,7 @@ VERDICT_WORDS = {
     "refuted": ("does not hold", "do not hold"),
     "undecided": ("is not decided", "are not decided"),
     "needs-gpu": ("needs a GPU measurement that is not here", "need GPU measurements that are not here"),
-    "needs-two-gpus": ("needs two GPUs", "need two GPUs"),
+    "needs-two-gpus": ("needs more or other GPUs", "need more or other GPUs"),
     "needs-data": ("needs real frames", "need real frames"),
     "needs-toolchain": ("needs a toolchain that was not there", "need a toolchain that was not there"),
 }

@@ -38,7 +38,7 @@ from harness.report.drawing import (
     style,
     words,
 )
-from harness.report.tables import Column, Table, Value, label, rust_kernel, starred
+from harness.report.tables import BASES, Column, Table, Value, label, rust_kernel, starred
 
 SIDES = {-1: "faster", 0: "no", 1: "slower"}
 FLAG = " is timed and never judged"
@@ -85,12 +85,16 @@ def _floor_band(axes: Any, floor: Value) -> None:
 
 # -------------------------------------------------------------------------------------------- any question of a study
 
-BASES = {"allocate": CUDA_ALLOCATE, "update": CUDA_UPDATE}
-OVER_CUDA = "Each kernel over CUDA C++'s plain one"
+TITLES = {
+    "hash": "Allocate with another hash over allocate with the study's own",
+    "layout": "Update by layout and by language over CUDA C++'s plain one",
+    "blocks": "Other numbers of threads a block over CUDA C++'s 256",
+}
+"""Figures of `of_question` that have a title of their own."""
 
 
-def of_question(question: Question) -> Callable[[View], Plot]:
-    """The figure of a question that has no function of its own: each of its kernels over CUDA C++'s plain one."""
+def of_question(question: Question) -> tuple[str, Callable[[View], Plot]]:
+    """(title, figure) of a question without a function of its own: each of its kernels over CUDA C++'s plain one."""
 
     def make(view: View) -> Plot:
         timed = [k for k in view.table.kernels() if not k.endswith("@twin") and k not in BASES.values()]
@@ -101,7 +105,7 @@ def of_question(question: Question) -> Callable[[View], Plot]:
         kernels = sorted((k for k in kernels if k.split("/")[1] in BASES), key=_by_size)
         return _over_cuda(view, question, kernels)
 
-    return make
+    return TITLES.get(question.figure, "Each kernel over CUDA C++'s plain one"), make
 
 
 def _by_size(kernel: str) -> tuple[str, int]:
@@ -634,7 +638,7 @@ def limits(view: View) -> Plot:
         here = [row for row in rows if row["stage"] == stage and row["cell"] == cell]
         return min(here, key=lambda row: num(row["us"]), default=None)
 
-    parts = []
+    parts, shorter = [], []
     for stage in BOTTOM:
         there = [(cell, row) for cell in cells if (row := best(stage, cell)) is not None and row["plain"] is not None]
         if there:
@@ -645,6 +649,8 @@ def limits(view: View) -> Plot:
             ]
             plain = "the two plain stages' time together" if stage == "integrate" else "plain's time"
             parts.append(f"Fastest {stage}, of {plain}: {listed(one_by_one)}.")
+            least = [f"{n(num(row['plain']))} on {cell}" for cell, row in there]
+            shorter.append(f"{'one pass for both stages' if stage == 'integrate' else stage} {listed(least)}")
     answer = " ".join(parts)
     fused, first, second = (best(stage, cells[0]) for stage in ("integrate", "allocate", "update"))
     if fused is not None and first is not None and second is not None:
@@ -669,7 +675,8 @@ def limits(view: View) -> Plot:
     )
     table = Table("limits", "Arms over the floors", columns, tuple(rows), note)
     size = (5.2 + 2.4 * len(cells), rows_height(len(names), 1.1))
-    return Plot(answer, table, draw, size, "launch = serial, table = fresh, l2 = asreset")
+    short = f"The fastest of our own kernels take, of plain CUDA C++'s time: {'; '.join(shorter)}."
+    return Plot(answer, table, draw, size, "launch = serial, table = fresh, l2 = asreset", short)
 
 
 FIGURES: dict[str, tuple[str, Callable[[View], Plot]]] = {

@@ -36,6 +36,7 @@ class Plot:
         answer: the caption, one plain sentence with the numbers.
         table: the numbers drawn. draw: gets a matplotlib Figure. size: inches.
         samples: which rows of raw/samples.csv stand behind it, in words; blank where none do.
+        short: the answer as the head of the page says it; blank where that is the caption.
     """
 
     answer: str
@@ -43,6 +44,7 @@ class Plot:
     draw: Callable[[Any], None]
     size: tuple[float, float]
     samples: str = ""
+    short: str = ""
 
 
 GROUND, INK, SOFT, BAND = "#ffffff", "#1a1a1a", "#8a8a8a", "#d0d0d0"
@@ -211,7 +213,7 @@ def ratio_axis(axes: Any, low: float, high: float) -> None:
     if high < 3 * low:
         edge = 0.05 * (high - low) or 0.01
         axes.set_xlim(low - edge, high + edge)
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
         return
     axes.set_xscale("log")

@@ -27,7 +27,7 @@ from harness.claims.paper import (
 from harness.claims.registry import Compared, View
 from harness.claims.statistics import CONCURRENT, FILLED, MIN_PASSES, SERIAL, Regime
 from harness.measure.studies import STUDIES
-from harness.report import attribution, contraction, scaling
+from harness.report import attribution, contraction, frames, scaling
 from harness.report.drawing import (
     BAND,
     DEVICE_COLOURS,
@@ -36,12 +36,14 @@ from harness.report.drawing import (
     PAPER,
     REGIME,
     SOFT,
+    UNJUDGED,
     Missing,
     Plot,
     count,
     ends,
     grid,
     legend,
+    listed,
     n,
     num,
     panels,
@@ -54,22 +56,29 @@ from harness.report.drawing import (
     words,
 )
 from harness.report.tables import (
+    BASES,
     COUNTERS,
     DROPPED,
+    INTERVAL,
     LOSS_COLUMNS,
+    STATIC,
+    TRITON_WHILE,
     Column,
     Table,
     Value,
     as_csv,
+    cells_of,
     counted,
+    devices_of,
+    interval_of,
     label,
+    main_kernels,
+    noted,
+    passes_on,
     rust_kernel,
     starred,
 )
 
-TRITON_WHILE = {"allocate": "triton/allocate/while", "update": "triton/update/while"}
-STATIC = {"allocate": TRITON_ALLOCATE, "update": TRITON_UPDATE}
-BASES = {"allocate": CUDA_ALLOCATE, "update": CUDA_UPDATE}
 FLUSHED = Regime(l2="flushed")
 REGIMES: tuple[tuple[str, Regime], ...] = (
     ("serial, fresh table", SERIAL),
@@ -137,10 +146,9 @@ def draw_figures(view: View) -> list[Figure | Absent]:
             found.append(Absent(entry.name, entry.title, entry.question, str(missing), entry.tables))
             continue
         svg, pdf = render(plot)
-        [answer], note = starred([plot.answer])
-        answer += f" {note}." if note else ""
+        caption = noted(plot.answer)
         found.append(
-            Figure(entry.name, entry.title, entry.question, answer, plot.table, svg, pdf, plot.samples, entry.tables)
+            Figure(entry.name, entry.title, entry.question, caption, plot.table, svg, pdf, plot.samples, entry.tables)
         )
     return found
 
@@ -169,13 +177,6 @@ def timed_or_missing(view: View, *kernels: str) -> None:
             raise Missing(f"{kernel} was not timed")
 
 
-def main_kernels(view: View, stage: str) -> list[str]:
-    """The kernels that stand for a language in a stage, those that were timed."""
-    timed = set(view.table.kernels(stage))
-    names = [f"rust-oxide/{stage}/plain", f"rust-nvptx/{stage}/plain", STATIC[stage], TRITON_WHILE[stage]]
-    return [name for name in names if name in timed]
-
-
 def few_passes(found: Sequence[Compared]) -> str:
     """What a reader must know of a run that is too short, or of cells with too few passes that count."""
     cells = {c.cell for c in found}
@@ -185,6 +186,20 @@ def few_passes(found: Sequence[Compared]) -> str:
     if len(short) == len(cells):
         return " One pass only: nothing here is told apart from noise."
     return f" On {', '.join(short)} a kernel has one pass only, which is not told apart from noise."
+
+
+def lossy_words(view: View, kernels: Sequence[str], drawn: dict[str, list[tuple[str, str, Compared]]]) -> str:
+    """Which kernels have cells without a ratio because they lost data there, which the empty place alone would hide."""
+    samples = view.archive.samples
+    lossy = samples[samples["status"] == "lossy"]
+    parts = []
+    for kernel in kernels:
+        there = {cell for found in drawn.values() for cell, name, _ in found if name == kernel}
+        lost = set(lossy.loc[lossy["kernel"] == kernel, "cell"].astype(str))
+        cells = [cell for cell in cells_of(view) if cell in lost - there]
+        if cells:
+            parts.append(f"{label(view, kernel)} lost data on {listed(cells)} and has no ratio there")
+    return f" {'; '.join(parts)}." if parts else ""
 
 
 def cell_rows(axes: Any, view: View, cells: Sequence[str]) -> None:
@@ -214,7 +229,7 @@ def _ratio_plot(view: View, stage: str) -> Plot:
     papers: dict[tuple[str, str], float] = {}
     regime_of = dict(REGIMES)
     for title, regime in REGIMES:
-        for cell in view.cells():
+        for cell in cells_of(view):
             for kernel in kernels:
                 compared = view.compare(kernel, base, cell, regime)
                 if compared is None:
@@ -229,7 +244,7 @@ def _ratio_plot(view: View, stage: str) -> Plot:
                     {
                         "axis": view.axis(cell), "cell": cell, "regime": title, "kernel": label(view, kernel),
                         "ratio": compared.us.median, "low": compared.us.low, "high": compared.us.high,
-                        "floor": compared.floor, "paper": paper,
+                        **interval_of(compared.us), "floor": compared.floor, "paper": paper,
                         "different": {-1: "faster", 0: "no", 1: "slower"}[compared.difference.side],
                     }
                 )  # fmt: skip
@@ -238,10 +253,10 @@ def _ratio_plot(view: View, stage: str) -> Plot:
     columns = (
         Column("axis", "axis", False), Column("cell", "cell", False), Column("regime", "regime", False),
         Column("kernel", "kernel", False), Column("ratio", "ratio"), Column("low", "lowest pass"),
-        Column("high", "highest pass"), Column("floor", "A/A floor"), Column("different", "different", False),
-        *((Column("paper", "paper"),) if stage == "allocate" else ()),
+        Column("high", "highest pass"), *INTERVAL, Column("floor", "A/A floor"),
+        Column("different", "different", False), *((Column("paper", "paper"),) if stage == "allocate" else ()),
     )  # fmt: skip
-    cells = [cell for cell in view.cells() if any(row["cell"] == cell for row in rows)]
+    cells = [cell for cell in cells_of(view) if any(row["cell"] == cell for row in rows)]
 
     def draw(canvas: Any) -> None:
         axes = panels(canvas, len(drawn))
@@ -283,7 +298,7 @@ def _ratio_plot(view: View, stage: str) -> Plot:
             parts.append(f"{label(view, kernel)} takes {span_words(ratios)} times CUDA C++'s time")
     first = next(iter(drawn)) if REGIMES[0][0] not in drawn else REGIMES[0][0]
     answer = f"In {stage} ({first}, {count(len({c for c, _, _ in serial}), 'cell')}) {'; '.join(parts)}."
-    answer += few_passes([c for _, _, c in serial])
+    answer += few_passes([c for _, _, c in serial]) + lossy_words(view, kernels, drawn)
     note = "Median over passes of the median over rounds of the ratio within the round; range over passes."
     table = Table(f"ratio-{stage}", f"Ratio to CUDA C++ in {stage}", columns, tuple(rows), note)
     wide = max(7.5, 3.2 + 2.7 * len(drawn))
@@ -323,7 +338,7 @@ def reference(view: View) -> Plot:
         "paper": "the paper: Rust",
     }
     rows: list[dict[str, Value]] = []
-    for cell in view.cells():
+    for cell in cells_of(view):
         serial, branch = (view.compare(rust, CUDA_ALLOCATE, cell, regime) for regime in (SERIAL, CONCURRENT))
         if serial is None or serial.reference is None:
             continue
@@ -396,7 +411,7 @@ def allocate_share(view: View) -> Plot:
         if allocate in timed and update in timed:
             arms.append((name, str(allocate), str(update)))
     rows: list[dict[str, Value]] = []
-    for cell in view.cells():
+    for cell in cells_of(view):
         for name, allocate, update in arms:
             first, second = view.median_us(allocate, cell), view.median_us(update, cell)
             if first is not None and second is not None:
@@ -442,6 +457,12 @@ def allocate_share(view: View) -> Plot:
     return Plot(answer, table, draw, (9, rows_height(len(cells), 1.4)), "launch = serial, table = fresh, l2 = asreset")
 
 
+# ------------------------------------------------------------------------------------------------------ frames
+
+for _name, (_title, _make) in frames.FIGURES.items():
+    figure(_name, _title, frames.QUESTION, ("frames",))(_make)
+
+
 # ------------------------------------------------------------------------------------------------------ floors
 
 FLOORS = {"allocate": "cuda/floor/geometry", "update": "cuda/floor/atomics"}
@@ -454,7 +475,7 @@ def floor(view: View) -> Plot:
     timed_or_missing(view)
     rows: list[dict[str, Value]] = []
     for stage, bottom in FLOORS.items():
-        for cell in view.cells():
+        for cell in cells_of(view):
             for kernel in [BASES[stage], *main_kernels(view, stage)]:
                 ratio = statistics.ratio(view.table, kernel, bottom, cell)
                 if ratio is not None:
@@ -469,7 +490,7 @@ def floor(view: View) -> Plot:
     if not rows:
         raise Missing("no floor kernel was timed")
     stages = [stage for stage in FLOORS if any(row["stage"] == stage for row in rows)]
-    cells = [cell for cell in view.cells() if any(row["cell"] == cell for row in rows)]
+    cells = [cell for cell in cells_of(view) if any(row["cell"] == cell for row in rows)]
     names = list(dict.fromkeys(str(row["kernel"]) for row in rows))
 
     def draw(canvas: Any) -> None:
@@ -515,10 +536,14 @@ def floor(view: View) -> Plot:
 # ------------------------------------------------------------------------------------------------------ variants
 
 
+MANY = 30
+"""Rows of a figure from which its axis stands above them too."""
+
+
 @figure("variants", "Every kernel at one cell", "What does each variant of a kernel cost?")
 def variants(view: View) -> Plot:
     timed_or_missing(view)
-    cells = [cell for cell in view.cells() if len(view.table.kernels("allocate", cell)) > 1]
+    cells = [cell for cell in cells_of(view) if len(view.table.kernels("allocate", cell)) > 1]
     cell = "base" if "base" in cells else cells[0] if cells else None
     if cell is None:
         raise Missing("no cell has more than one kernel")
@@ -538,9 +563,11 @@ def variants(view: View) -> Plot:
     if not rows:
         raise Missing(f"no variant shares a round with plain CUDA C++ on {cell}")
     rows.sort(key=lambda row: (str(row["stage"]), num(row["ratio"]), str(row["kernel"])))
+    breaks = attribution.broken(view)
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
+        axes.tick_params(axis="x", top=len(rows) > MANY, labeltop=len(rows) > MANY)
         seen = [1.0, *(num(row[key]) for row in rows for key in ("low", "high"))]
         ratio_axis(axes, min(seen), max(seen))
         grid(axes)
@@ -549,7 +576,10 @@ def variants(view: View) -> Plot:
                 half = float(row["floor"])
                 axes.barh(index, 2 * half, left=1 - half, height=0.8, color=BAND, zorder=0, label="A/A floor")
             values = [num(row[key]) for key in ("ratio", "low", "high")]
-            point(axes, str(row["kernel"]), values, index, "")
+            if str(row["kernel"]).split(" ")[0] in breaks:
+                point(axes, str(row["kernel"]), values, index, "breaks something, not judged", UNJUDGED)
+            else:
+                point(axes, str(row["kernel"]), values, index, "")
             axes.annotate(
                 f"{n(values[0])}x", (1.0, index), xycoords=("axes fraction", "data"), xytext=(44, 0),
                 textcoords="offset points", va="center", ha="right", fontsize=8,
@@ -596,7 +626,7 @@ def _study_figures() -> None:
     known = {entry.name for entry in _FIGURES}
     for question in (question for study in STUDIES.values() for question in study.questions):
         if question.figure not in known:
-            title, make = made.get(question.figure, (attribution.OVER_CUDA, attribution.of_question(question)))
+            title, make = made.get(question.figure) or attribution.of_question(question)
             figure(question.figure, title, question.asks)(make)
 
 
@@ -636,6 +666,9 @@ def loss(view: View) -> Plot:
         )  # fmt: skip
     if not rows:
         raise Missing(f"{TRITON_ALLOCATE} was not timed, or its loss not counted")
+    top = max(num(row["load"]) for row in rows)
+    if not any(num(row["lost_high"]) > 0 or num(row["dropped_high"]) > 0 for row in rows):
+        raise Missing(f"the bounded probe lost nothing up to load {top:.3f}, the highest that it was timed at here")
     rows.sort(key=lambda row: (num(row["load"]), str(row["cell"])))
     panels_of = (("lost", "blocks lost"), ("dropped", "update samples dropped (the paper: points)"))
 
@@ -685,20 +718,16 @@ def loss(view: View) -> Plot:
         legend(canvas, axes, 4)
 
     losing = [row for row in rows if num(row["lost_high"]) > 0 or num(row["dropped_high"]) > 0]
-    top = rows[-1]
-    if losing:
-        worst = max(losing, key=lambda row: num(row["lost_high"]))
-        first = num(losing[0]["load"])
-        start = since(first, all(row in losing for row in rows if num(row["load"]) >= first))
-        answer = (
-            f"The bounded probe loses {start}, "
-            f"at most {worst['lost_high']} of {worst['blocks']} blocks (load {num(worst['load']):.3f})"
-        )
-        always = [num(row["load"]) for row in rows if num(row["lost_low"]) > 0 or num(row["dropped_low"]) > 0]
-        if always and min(always) > first:
-            answer += f", below load {min(always):.3f} in some launches only"
-    else:
-        answer = f"The bounded probe lost nothing up to load {num(top['load']):.3f}, the highest here"
+    worst = max(losing, key=lambda row: num(row["lost_high"]))
+    first = num(losing[0]["load"])
+    start = since(first, all(row in losing for row in rows if num(row["load"]) >= first))
+    answer = (
+        f"The bounded probe loses {start}, "
+        f"at most {worst['lost_high']:,} of {worst['blocks']:,} blocks (load {num(worst['load']):.3f})"
+    )
+    always = [num(row["load"]) for row in rows if num(row["lost_low"]) > 0 or num(row["dropped_low"]) > 0]
+    if always and min(always) > first:
+        answer += f", below load {min(always):.3f} in some launches only"
     whole = [int(row["unbounded_lost"]) for row in rows if row["unbounded_lost"] is not None]
     if whole:
         answer += (
@@ -801,76 +830,105 @@ def counters(view: View) -> Plot:
 # ------------------------------------------------------------------------------------------------------ devices
 
 
-@figure("devices", "The same ratios on each device", "Do the devices agree?")
+@figure("devices", "The same ratios on each device", "Do the devices agree?", ("devices",))
 def devices(view: View) -> Plot:
     timed_or_missing(view, CUDA_ALLOCATE)
-    names = {p.device_uuid: p.device_name for p in view.archive.run.passes}
+    names = devices_of(view)
     uuids = list(names)
     if len(uuids) < 2:
         raise Missing("one device only")
     rows: list[dict[str, Value]] = []
     for stage, base in BASES.items():
         for kernel in main_kernels(view, stage):
-            for cell in view.cells():
+            for cell in cells_of(view):
                 compared = view.compare(kernel, base, cell)
                 if compared is None or len(set(compared.us.devices)) < 2:
                     continue
                 row: dict[str, Value] = {"stage": stage, "kernel": label(view, kernel), "cell": cell}
-                for index, uuid in enumerate(uuids):
-                    here = [v for v, d in zip(compared.us.passes, compared.us.devices, strict=True) if d == uuid]
-                    if here:
-                        row[f"device{index}"] = statistics.median(here)
-                values = [float(v) for i in range(len(uuids)) if isinstance(v := row.get(f"device{i}"), float)]
-                row["apart"] = max(values) / min(values) - 1
-                row["floor"] = compared.floor
+                there = {i: here for i, uuid in enumerate(uuids) if (here := passes_on(compared.us, uuid))}
+                for index, here in there.items():
+                    row |= {
+                        f"device{index}": statistics.median(here), f"low{index}": min(here), f"high{index}": max(here)
+                    }  # fmt: skip
+                middles = [statistics.median(here) for here in there.values()]
+                row |= {"apart": max(middles) / min(middles) - 1, "floor": compared.floor}
+                # Apart is what no pass of either device bridges, and more than the same kernel is from itself.
+                bridged = max(map(min, there.values())) <= min(map(max, there.values()))
+                few = min(map(len, there.values())) < MIN_PASSES
+                known = compared.floor is not None and not few
+                level = bridged or num(row["apart"]) <= num(compared.floor)
+                row["different"] = None if not known else "no" if level else "yes"
                 rows.append(row)
     if not rows:
         raise Missing("no ratio was measured on two devices")
     rows.sort(key=lambda row: (str(row["stage"]), str(row["kernel"])))
-    groups = list(dict.fromkeys(str(row["kernel"]) for row in rows))
-    cells = [cell for cell in view.cells() if any(row["cell"] == cell for row in rows)]
+    stages = [stage for stage in BASES if any(row["stage"] == stage for row in rows)]
+    groups = {
+        stage: list(dict.fromkeys(str(row["kernel"]) for row in rows if row["stage"] == stage)) for stage in stages
+    }
+    widest = max(map(len, groups.values()))
+    cells = [cell for cell in cells_of(view) if any(row["cell"] == cell for row in rows)]
+    apart = 0.5 / len(uuids)
 
     def draw(canvas: Any) -> None:
-        axes = panels(canvas, len(groups))
-        for panel, group in zip(axes, groups, strict=True):
-            [title], _ = starred([group])
-            panel.set_title(words(title.replace("/plain", ""), 30), loc="left", fontsize=8)
-            for row in rows:
-                if row["kernel"] != group:
-                    continue
-                y = cells.index(str(row["cell"]))
-                values = [row.get(f"device{i}") for i in range(len(uuids))]
-                there = [float(v) for v in values if isinstance(v, float)]
-                panel.plot([min(there), max(there)], [y, y], color=SOFT, linewidth=1)
-                for index, value in enumerate(values):
-                    if isinstance(value, float):
-                        mark = DEVICE_SHAPES[index % len(DEVICE_SHAPES)]
-                        panel.plot([value], [y], marker=mark, color=style(group)[0], linestyle="none")
-            panel.axvline(1, color=INK, linewidth=0.9, zorder=0)
-            cell_rows(panel, view, cells)
-            panel.locator_params(axis="x", nbins=4)
-            panel.grid(axis="x", color=BAND, linewidth=0.5)
-            panel.set_axisbelow(True)
-        for index, uuid in enumerate(uuids):
-            text = words(f"device {index}: {names[uuid]}, {uuid[:12]}", 60)
-            mark = DEVICE_SHAPES[index % len(DEVICE_SHAPES)]
-            axes[0].plot([], [], marker=mark, color=SOFT, linestyle="none", label=text)
+        grid_of = canvas.subplots(len(stages), widest, sharey=True, squeeze=False)
+        for line, stage in zip(grid_of, stages, strict=True):
+            for panel, group in zip(line, groups[stage], strict=False):
+                [title], _ = starred([group])
+                panel.set_title(words(title.replace("/plain", ""), 30), loc="left")
+                here = [row for row in rows if row["kernel"] == group]
+                for row in here:
+                    place = cells.index(str(row["cell"]))
+                    if row["floor"] is not None:
+                        half = num(row["floor"])
+                        panel.barh(place, 2 * half, left=1 - half, height=0.8, color=BAND, zorder=0, label="A/A floor")
+                    for index, uuid in enumerate(uuids):
+                        if row.get(f"device{index}") is None:
+                            continue
+                        y = place + (index - (len(uuids) - 1) / 2) * apart
+                        colour = DEVICE_COLOURS[index % len(DEVICE_COLOURS)]
+                        panel.plot([num(row[f"low{index}"]), num(row[f"high{index}"])], [y, y], color=colour)
+                        panel.plot(
+                            [num(row[f"device{index}"])], [y], color=colour, markersize=4.5, linestyle="none",
+                            marker=DEVICE_SHAPES[index % len(DEVICE_SHAPES)],
+                            label=words(f"device {index}: {names[uuid]}, {uuid[:12]}", 60),
+                        )  # fmt: skip
+                ends_ = [num(row[f"{end}{i}"]) for row in here for end in ("low", "high") for i in range(len(uuids))
+                         if row.get(f"{end}{i}") is not None]  # fmt: skip
+                ratio_axis(panel, min(1.0, *ends_), max(1.0, *ends_))
+                grid(panel)
+                cell_rows(panel, view, cells)
+            for panel in line[len(groups[stage]) :]:
+                panel.set_axis_off()
         canvas.supxlabel("ratio of times to CUDA C++ on the same device (1: level)", fontsize=9)
-        legend(canvas, axes, 2)
+        legend(canvas, [panel for line in grid_of for panel in line], 3)
 
     worst = max(rows, key=lambda row: num(row["apart"]))
+    told = [row for row in rows if row["different"] == "yes"]
+    middle = statistics.median([num(row["apart"]) for row in rows])
     answer = (
-        f"The devices' ratios are at most {100 * num(worst['apart']):.1f} percent apart "
-        f"({worst['kernel']} on {worst['cell']})."
+        f"Of {count(len(rows), 'ratio')} the devices' are {100 * middle:.1f} percent apart in the median and at most "
+        f"{100 * num(worst['apart']):.1f} percent ({worst['kernel']} on {worst['cell']}). "
     )
+    if any(row["different"] is not None for row in rows):
+        answer += (
+            f"In {count(len(told), 'ratio')} no pass of one device reads as one of the other and the medians are "
+            "further apart than the A/A floor."
+        )
+    else:
+        answer += "Without two passes a device and an A/A floor none is told from noise."
     columns = (
         Column("stage", "stage", False), Column("kernel", "kernel", False), Column("cell", "cell", False),
-        *(Column(f"device{i}", f"device {i}") for i in range(len(uuids))), Column("apart", "apart"),
-        Column("floor", "A/A floor"),
+        *(
+            Column(f"{key}{i}", f"device {i}{text}")
+            for i in range(len(uuids))
+            for key, text in (("device", ""), ("low", ", lowest pass"), ("high", ", highest pass"))
+        ),
+        Column("apart", "apart"), Column("floor", "A/A floor"), Column("different", "different", False),
     )  # fmt: skip
     note = "; ".join(f"device {i}: {uuid}" for i, uuid in enumerate(uuids))
-    table = Table("devices", "Ratios by device", columns, tuple(rows), note)
-    size = (min(3 + 2.2 * len(groups), 14), rows_height(len(cells), 1.8))
+    table = Table("devices", "Ratios by device", columns, tuple(rows), f"Serial, fresh table. {note}.")
+    size = (min(3.2 + 2.3 * widest, 12.5), 1.3 + len(stages) * (0.75 + 0.22 * max(len(cells), 4)))
     return Plot(answer, table, draw, size, "launch = serial, table = fresh, l2 = asreset")
 
 
@@ -941,7 +999,7 @@ def machine(view: View) -> Plot:
         parts.append(f"{name} {ends([low, high], '.0f')} {unit}")
     samples = view.archive.samples
     throttled = int((samples["throttle"].fillna(0) > 0).sum())
-    answer = f"{'; '.join(parts)}; {throttled} of {len(samples)} samples were throttled (kept, and flagged)."
+    answer = f"{'; '.join(parts)}; {throttled:,} of {len(samples):,} samples were throttled (kept, and flagged)."
     answer = answer[0].upper() + answer[1:]
     columns = (
         Column("pass", "pass"), Column("device", "device"), Column("readings", "readings"),

@@ -20,18 +20,18 @@ from harness.archive.schema import Run
 from harness.claims import statistics
 from harness.claims.registry import View
 from harness.errors import IrrError
+from harness.measure.studies import STUDIES
+from harness.report import frames
 from harness.report.answer import sentences, tally
 from harness.report.derive import LOCK, Derivation, prepare, write_derived
 from harness.report.drawing import ends, themed
 from harness.report.figures import Absent, Figure, draw_figures, files_of
-from harness.report.surface import plotly_source, read_surface
-from harness.report.tables import Column, Table, Value, as_csv, footnoted, text
+from harness.report.surface import read_surface
+from harness.report.tables import Column, Table, Value, as_csv, devices_of, footnoted, text
 
-MAX_PAGE = 8_000_000
-"""Bytes of a page; the surface's viewer, 4.8 MB of it, is left out of a larger one."""
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE = "report.html"
-PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas", "plotly")
+PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas")
 """Packages whose version may change the page's or a figure's bytes."""
 
 
@@ -57,7 +57,7 @@ CHIPS: dict[str, tuple[str, str, str]] = {
     "refuted": ("does not hold", "✕", "A statement without a scope, with a counterexample in this archive."),
     "undecided": ("not decided", "?", "This archive does not hold what the claim is judged by."),
     "needs-gpu": ("needs a GPU", "○", "Needs what only a GPU's run can give; this archive does not hold it."),
-    "needs-two-gpus": ("needs two GPUs", "○", "Needs two GPUs, or two kinds of them."),
+    "needs-two-gpus": ("needs other GPUs", "○", "Needs two GPUs, or two kinds of them."),
     "needs-data": ("needs real frames", "○", "Needs recorded frames that were not there."),
     "needs-toolchain": ("needs a toolchain", "○", "Needs a compiler that was not there."),
 }
@@ -120,6 +120,12 @@ def passes_table(view: View) -> Table:
     return Table("passes", "Same machine: passes", columns, tuple(rows), "Each pass is one process on one device.")
 
 
+def _regime_words(regime: statistics.Regime) -> str:
+    """`serial, fresh table`, with what else is not as usual."""
+    more = ["L2 flushed"] * (regime.l2 == "flushed") + [f"{regime.load} loading"] * (regime.load != "aot")
+    return ", ".join([regime.launch, f"{regime.table} table", *more])
+
+
 def floors_table(view: View) -> Table:
     """Same statistic: the noise floor by stage and regime."""
     rows: list[dict[str, Value]] = []
@@ -131,12 +137,12 @@ def floors_table(view: View) -> Table:
                 worst = max(floors, key=lambda cell: (floors[cell], cell))
                 rows.append(
                     {
-                        "stage": stage, "regime": str(regime), "cells": len(floors),
+                        "stage": stage, "regime": _regime_words(regime), "cells": len(floors),
                         "median": statistics.median(list(floors.values())), "most": floors[worst], "cell": worst,
                     }
                 )  # fmt: skip
     columns = (
-        Column("stage", "stage", False), Column("regime", "launch, table, L2, load", False), Column("cells", "cells"),
+        Column("stage", "stage", False), Column("regime", "regime", False), Column("cells", "cells"),
         Column("median", "median floor"), Column("most", "largest floor"), Column("cell", "in cell", False),
     )  # fmt: skip
     note = "One cubin under two names: its largest |median ratio - 1| over passes. Nothing below it is a difference."
@@ -184,22 +190,46 @@ def _csv_link(table: Table) -> str:
     return "data:text/csv;charset=utf-8;base64," + base64.b64encode(as_csv(table)).decode()
 
 
-def _word(value: Value) -> str:
+DIGITS = 4
+FEWER = {"floor": 2, "median": 2, "most": 2, "apart": 2, "load": 3, "share": 3, "allocate_share": 3}
+"""Columns whose figures mean less than DIGITS digits."""
+
+
+def _word(value: Value, digits: int = DIGITS) -> str:
     """A value as a reader takes it in: four digits; the CSV beside it has six."""
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
     return f"{value:,}" if isinstance(value, int) else text(value)
 
 
-LONG, WIDE = 26, 14
-"""Characters from which a column of words may wrap; columns from which a table has a printed page of its own."""
+def _words(values: Sequence[Value], digits: int = DIGITS) -> list[str]:
+    """A column's values with as many digits as the one with most, so that 1.02 and 1.012 are 1.020 and 1.012, and 1.1
+    and 31.7 of a paper are 1.10 and 31.7: never a decimal more than another value has."""
+    found = [_word(value, digits) for value in values]
+    plain = [(place, word) for place, word in enumerate(found) if isinstance(values[place], float) and "e" not in word]
+    plain = [(place, word) for place, word in plain if abs(float(values[place] or 0)) < 1000]
+    decimals = max((len(word.partition(".")[2]) for _, word in plain), default=0)
+    digits = max((len(word.replace(".", "").lstrip("-0")) for _, word in plain), default=0)
+    for place, word in plain:
+        whole, _, part = word.lstrip("-").partition(".")
+        zeros = len(part) - len(part.lstrip("0")) if whole == "0" else -len(whole)
+        wanted = min(decimals, digits + zeros)
+        if len(part) < wanted and word != "0":
+            found[place] = f"{values[place]:.{wanted}f}"
+    return found
+
+
+LONG, WIDE, TALL = 26, 14, 40
+"""Characters from which a column of words may wrap; columns from which a table has a printed page of its own; rows
+above which a table is closed at first, and scrolls on its own once open."""
 
 
 def _shown(table: Table, path: str | None) -> dict[str, Any]:
     """A table as the page shows it: without the columns that are empty in every row, deviations as footnotes."""
     short = footnoted(table)
     columns = [c for c in short.columns if any(row.get(c.key) is not None for row in short.rows)]
-    texts = [[_word(row.get(column.key)) for column in columns] for row in short.rows]
+    down = [_words([row.get(c.key) for row in short.rows], FEWER.get(c.key, DIGITS)) for c in columns]
+    texts = [list(words) for words in zip(*down, strict=True)]
     kinds = [
         "n" if column.numeric else "long" if max((len(row[i]) for row in texts), default=0) > LONG else ""
         for i, column in enumerate(columns)
@@ -207,7 +237,7 @@ def _shown(table: Table, path: str | None) -> dict[str, Any]:
     file = Path(path or f"{table.name}.csv").name
     return {
         "title": short.title, "note": short.note, "columns": list(zip(columns, kinds, strict=True)), "texts": texts,
-        "wide": len(columns) >= WIDE, "csv": _csv_link(table), "file": file, "path": path,
+        "wide": len(columns) >= WIDE, "tall": len(texts) > TALL, "csv": _csv_link(table), "file": file, "path": path,
     }  # fmt: skip
 
 
@@ -245,8 +275,23 @@ def _cells_words(view: View) -> str:
     return f"Cells are named by what differs from base, a sphere of {points:,} points: {', '.join(there)}."
 
 
-def _questions(found: Sequence[Figure | Absent], tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Sections: the figures of one question with the tables beside them; tables that no figure names come last."""
+def own_questions(study: str) -> set[str]:
+    """What a study was made to answer; nothing for the matrix, which asks all the others."""
+    if study == "real":
+        return {frames.QUESTION}
+    return {question.asks for question in STUDIES[study].questions} if study in STUDIES else set()
+
+
+def _missing(run: Run, found: Sequence[Figure | Absent]) -> list[Absent]:
+    """Figures that are not there, but for those that only another study can have."""
+    others = {asks for study in (*STUDIES, "real") if study != run.study for asks in own_questions(study)}
+    others -= own_questions(run.study)
+    return [item for item in found if isinstance(item, Absent) and (item.question not in others or not run.gpu)]
+
+
+def _questions(found: Sequence[Figure | Absent], tables: Sequence[Table], own: set[str]) -> list[dict[str, Any]]:
+    """Sections: the figures of one question with the tables beside them, the study's own questions first; tables that
+    no figure names come last."""
     by_name = {table.name: table for table in tables}
     sections: dict[str, dict[str, Any]] = {}
     placed: set[str] = set()
@@ -262,6 +307,7 @@ def _questions(found: Sequence[Figure | Absent], tables: Sequence[Table]) -> lis
     if rest:
         sections[EVERYTHING] = {"question": EVERYTHING, "figures": [], "tables": rest}
     kept = [section for section in sections.values() if section["figures"] or section["tables"]]
+    kept.sort(key=lambda section: section["question"] not in own)  # stable: the rest keep their order
     return [{**section, "id": f"q{number}"} for number, section in enumerate(kept, 1)]
 
 
@@ -339,6 +385,13 @@ def passes_words(run: Run) -> str:
     return f"{words} on {devices} devices" + {None: "", True: " at once", False: " one after another"}[run.at_once]
 
 
+def _device_words(view: View) -> str:
+    """`2 x NVIDIA H200`; blank without a device."""
+    names = list(devices_of(view).values())
+    counted = [(names.count(name), name) for name in dict.fromkeys(names)]
+    return ", ".join(f"{number} x {name}" if number > 1 else name for number, name in counted)
+
+
 def _source_hash(source: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
 
@@ -358,23 +411,22 @@ def _context(
         surface = read_surface(view)
     except IrrError as error:
         surface, problem = None, error.what
-    source = plotly_source() if surface is not None else None
     script = _file("page.js")
     rows = view.archive.samples
     return {
         "run": view.archive.run,
         "passes": passes_words(view.archive.run),
-        "devices": view.archive.device_names,
+        "devices": _device_words(view),
         "banners": _banners(view),
         "sentences": sentences(view),
         "tally": tally([row["verdict"] for row in document]),
         "chips": CHIPS,
         "counts": [(word, n) for word in CHIPS if (n := sum(row["verdict"] == word for row in document))],
         "sources": [(key, title, words, [c for c in claims if c["source"] == key]) for key, title, words in SOURCES],
-        "questions": _questions(found, tables),
+        "questions": _questions(found, tables, own_questions(view.archive.run.study)),
         "everything": EVERYTHING,
         "cells_words": _cells_words(view),
-        "absent": [item for item in found if isinstance(item, Absent)],
+        "absent": _missing(view.archive.run, found),
         "comparable": [_shown(t, None) for t in (gates_table(view), passes_table(view), floors_table(view)) if t.rows],
         "failed": _failed(view),
         "gates_ran": sum(gate.skipped is None for gate in view.archive.gates),
@@ -385,12 +437,10 @@ def _context(
         "fingerprint": _fingerprint(view),
         "surface": surface,
         "surface_problem": problem,
-        "surface_json": None if surface is None else json.dumps(surface.trace(), separators=(",", ":")),
-        "plotly": source,
-        "no_viewer": "plotly was not installed where this page was made",
+        "surface_json": None if surface is None else json.dumps(surface.mesh(), separators=(",", ":")),
         "style": _file("page.css"),
         "script": script,
-        "script_hashes": [_source_hash(script)] + ([_source_hash(source)] if source is not None else []),
+        "script_hash": _source_hash(script),
     }
 
 
@@ -407,19 +457,8 @@ def make_pages(done: Derivation) -> dict[str, bytes]:
         lstrip_blocks=True,
     )
     template = environment.get_template("report.html")
-    context = _context(done.view, done.tables, done.verdicts, found)
-    page = _encoded(template.render(context))
-    if len(page) > MAX_PAGE and context["plotly"] is not None:
-        page = _encoded(template.render({**context, **_without_viewer(context, "it would make this page too large")}))
-    return {**files_of(found), PAGE: page}
-
-
-def _encoded(html: str) -> bytes:
-    return (html.rstrip("\n") + "\n").encode("utf-8", "backslashreplace")
-
-
-def _without_viewer(context: dict[str, Any], why: str) -> dict[str, Any]:
-    return {"plotly": None, "no_viewer": why, "script_hashes": context["script_hashes"][:1]}
+    html = template.render(_context(done.view, done.tables, done.verdicts, found))
+    return {**files_of(found), PAGE: (html.rstrip("\n") + "\n").encode("utf-8", "backslashreplace")}
 
 
 def report(root: Path) -> str:

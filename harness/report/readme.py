@@ -29,7 +29,7 @@ NONE = (
 )
 WORDS = {
     "reproduced": "holds", "differs": "another figure", "refuted": "does not hold", "undecided": "not decided",
-    "needs-gpu": "needs a GPU", "needs-two-gpus": "needs two GPUs", "needs-data": "needs real frames",
+    "needs-gpu": "needs a GPU", "needs-two-gpus": "needs more or other GPUs", "needs-data": "needs real frames",
     "needs-toolchain": "needs a toolchain",
 }  # fmt: skip
 

@@ -136,7 +136,8 @@ def points(view: View) -> Plot:
         if least is not first:
             text += f" (least, {_us(least)} us, for {num(least['points']):,.0f})"
         more = num(last["points"]) / num(before["points"])
-        parts.append(f"{text}; the last {n(more)} times the points cost {n(num(last['us']) / num(before['us']))} times")
+        cost = num(last["us"]) / num(before["us"])
+        parts.append(f"{text}; the last {n(more)} times the points take {n(cost)} times as long")
     answer = f"{'. '.join(parts)}." if parts else "CUDA C++'s plain kernels were not timed on two numbers of points."
     empty = [row for row in rows if row["kernel"] == NULL and row["stage"] == stages[0]]
     if empty:
@@ -199,9 +200,8 @@ def multiprocessors(view: View) -> Plot:
         left.set_xlabel("multiprocessors in use")
         left.set_ylabel(f"ratio of times to that on {few}")
         right.axvline(1, color=INK, linewidth=0.9, zorder=0)
-        right.axvline(
-            available, color=INK, linestyle=DASHES[GEOMETRY], linewidth=0.9, label=f"{n(available)}: as many more"
-        )
+        more = f"{n(available)} times: as many multiprocessors"
+        right.axvline(available, color=INK, linestyle=DASHES[GEOMETRY], linewidth=0.9, label=more)
         for index, row in enumerate(rows):
             kernel = str(row["kernel"])
             colour, mark = style(kernel)
@@ -231,7 +231,8 @@ def multiprocessors(view: View) -> Plot:
     answer = (
         f"On {many} multiprocessors instead of {few}, {n(available)} times as many, allocate is so many times as fast: "
     )
-    answer += f"{listed(arms)} (the paper: {n(paper[0])} to {n(paper[1])} of {theirs})" if arms else "no arm was timed"
+    theirs_words = f"the paper: {n(paper[0])} to {n(paper[1])} where there are {theirs} times as many"
+    answer += f"{listed(arms)} ({theirs_words})" if arms else "no arm was timed"
     if tight is not None:
         answer += f"; Triton with 256 shared slots {n(tight)} ({n(paper_tight[0])} to {n(paper_tight[1])})"
     answer += "."

@@ -1,4 +1,4 @@
-"""A fused surface that an archive carries, and the viewer's data.
+"""A fused surface that an archive carries, as the page's viewer reads it.
 
 The finding `surface` (evidence.json) holds a thinned triangle mesh: {"arm", "cell", "vertices": base64 of zlib of
 little-endian f32 triples in metres, "triangles": the same of u32 triples}.
@@ -10,9 +10,6 @@ import base64
 import binascii
 import zlib
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,11 +30,16 @@ class Surface:
     vertices: np.ndarray
     triangles: np.ndarray
 
-    def trace(self) -> dict[str, Any]:
-        """The mesh as the viewer reads it: coordinates to a tenth of a millimetre."""
-        x, y, z = (np.round(self.vertices[:, axis].astype(float), 4).tolist() for axis in range(3))
-        i, j, k = (self.triangles[:, corner].tolist() for corner in range(3))
-        return {"x": x, "y": y, "z": z, "i": i, "j": j, "k": k}
+    def mesh(self) -> dict[str, list[int]]:
+        """The mesh as page.js reads it: coordinates x, y, z by turns in tenths of a millimetre, corners by threes."""
+        return {
+            "vertices": np.round(self.vertices.astype(float) * 1e4).astype(int).ravel().tolist(),
+            "triangles": self.triangles.ravel().tolist(),
+        }
+
+    def size_words(self) -> str:
+        """How large it is: `1.02 x 1.02 x 1.02 m`."""
+        return " x ".join(f"{side:.2f}" for side in np.ptp(self.vertices, axis=0)) + " m"
 
 
 def _unpack(text: Any, kind: str, most: int, what: str) -> np.ndarray:
@@ -65,17 +67,3 @@ def read_surface(view: View) -> Surface | None:
     if not len(vertices) or not len(triangles) or not np.isfinite(vertices).all() or triangles.max() >= len(vertices):
         raise IrrError("the finding surface is empty, or its triangles name vertices that it does not have")
     return Surface(str(found.get("arm", "")), str(found.get("cell", "")), vertices, triangles)
-
-
-@cache
-def plotly_source() -> str | None:
-    """plotly.js from the installed wheel, safe inside a script element; None where the wheel is absent."""
-    spec = find_spec("plotly")
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin).parent / "package_data" / "plotly.min.js"
-    if not path.is_file():
-        return None
-    # In a script element only these would end or change it; in JavaScript both stand in strings, where \/ and \! are
-    # the same characters.
-    return path.read_text(encoding="utf-8").replace("</script", "<\\/script").replace("<!--", "<\\!--")

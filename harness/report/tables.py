@@ -93,6 +93,12 @@ def starred(texts: Sequence[str]) -> tuple[list[str], str]:
     return short, "; ".join(f"{star} {words}" for words, star in marks.items())
 
 
+def noted(sentence: str) -> str:
+    """A sentence with a star in place of each kernel's deviations, and what the stars mean behind it."""
+    [short], note = starred([sentence])
+    return f"{short} {note}." if note else short
+
+
 def footnoted(table: Table) -> Table:
     """A table as people read it: the deviations of toolchains in its note, a star where they apply. Data (CSV) keeps
     the words in each row."""
@@ -179,10 +185,40 @@ def label(view: View, kernel: str) -> str:
     return f"{kernel} ({', '.join(words)})" if words else kernel
 
 
+def cells_of(view: View, axes: Sequence[str] | None = None) -> list[str]:
+    """Cells of these axes in the order in which they are shown: data/cells.toml's, those of the scaling study by their
+    points, which their names do not sort by."""
+    names = view.cells(axes)
+    scaled = iter(sorted((n for n in names if view.axis(n) == "scale"), key=lambda n: view.archive.run.cells[n].points))
+    return [next(scaled) if view.axis(name) == "scale" else name for name in names]
+
+
 def rust_kernel(view: View, stage: str) -> str | None:
     """The Rust kernel that stands for the paper's: cuda-oxide's, else stock rustc's, None if neither was timed."""
     timed = set(view.table.kernels(stage))
     return next((f"{lang}/{stage}/plain" for lang in RUST if f"{lang}/{stage}/plain" in timed), None)
+
+
+TRITON_WHILE = {"allocate": "triton/allocate/while", "update": "triton/update/while"}
+STATIC = {"allocate": TRITON_ALLOCATE, "update": TRITON_UPDATE}
+BASES = {"allocate": CUDA_ALLOCATE, "update": CUDA_UPDATE}
+
+
+def main_kernels(view: View, stage: str) -> list[str]:
+    """The kernels that stand for a language in a stage, those that were timed."""
+    timed = set(view.table.kernels(stage))
+    names = [f"rust-oxide/{stage}/plain", f"rust-nvptx/{stage}/plain", STATIC[stage], TRITON_WHILE[stage]]
+    return [name for name in names if name in timed]
+
+
+def devices_of(view: View) -> dict[str, str]:
+    """UUID -> name of the devices that have a pass, in the order in which they are numbered everywhere."""
+    return {entry.device_uuid: entry.device_name for entry in view.archive.run.passes}
+
+
+def passes_on(ratio: statistics.Ratio, uuid: str) -> list[float]:
+    """The passes of a ratio that one device ran."""
+    return [value for value, device in zip(ratio.passes, ratio.devices, strict=True) if device == uuid]
 
 
 def _pairs(view: View) -> list[tuple[str, str, str, str]]:
@@ -199,14 +235,23 @@ def _pairs(view: View) -> list[tuple[str, str, str, str]]:
 
 def _found(view: View, kernel: str, base: str, axes: Sequence[str] | None = PAPER_AXES) -> list[Compared]:
     """Ratios in every cell that has both, quick runs included: a table shows what there is, verdicts ask for more."""
-    found = [view.compare(kernel, base, cell) for cell in view.cells(axes)]
+    found = [view.compare(kernel, base, cell) for cell in cells_of(view, axes)]
     return [compared for compared in found if compared is not None]
 
 
 REGIME_NOTE = (
-    "Ratios to CUDA C++ on one stream (serial, fresh table), median over passes of the median over rounds. reference: "
-    "the same kernel on one stream over CUDA on one branch a volume, a derived row that is not the paper's host loop."
+    "Ratios to CUDA C++ on one stream (serial, fresh table), median over passes of the median over rounds. concurrent: "
+    "both on one branch a volume. reference: the same kernel on one stream over CUDA on one branch a volume, a derived "
+    "row that is not the paper's host loop."
 )
+INTERVAL = (Column("ci_low", "95 % from"), Column("ci_high", "95 % to"))
+"""Columns of `interval_of`."""
+
+
+def interval_of(ratio: statistics.Ratio) -> dict[str, Value]:
+    """The 95 % interval of a ratio as values of a row; none below six passes, where it would repeat the range."""
+    interval = ratio.interval
+    return {} if interval is None else {"ci_low": interval[0], "ci_high": interval[1]}
 
 
 def by_stage(view: View) -> Table:
@@ -275,7 +320,7 @@ def depth_frames(view: View) -> Table:
     ]
     pairs.append((CUDA_ALLOCATE, TRITON_UPDATE))
     rows: list[dict[str, Value]] = []
-    for cell in view.cells(FRAME_AXES):
+    for cell in cells_of(view, FRAME_AXES):
         for allocate, update in pairs:
             if update not in kernels:
                 continue
@@ -302,27 +347,64 @@ def depth_frames(view: View) -> Table:
 def by_cell(view: View) -> Table:
     """Table 3."""
     rows: list[dict[str, Value]] = []
+    passes: set[int] = set()
     for stage, language, kernel, base in _pairs(view):
         if stage != "allocate":
             continue
         for c in _found(view, kernel, base, None):
             facts = view.archive.run.cells[c.cell]
+            branches = view.compare(kernel, base, c.cell, statistics.CONCURRENT)
+            passes.add(len(c.us.passes))
             rows.append(
                 {
-                    "axis": view.axis(c.cell), "cell": c.cell, "points": facts.points, "load": facts.load_factor,
+                    "axis": view.axis(c.cell), "cell": c.cell, "load": facts.load_factor,
                     "kernel": label(view, kernel), "ratio": c.us.median, "low": c.us.low, "high": c.us.high,
-                    "floor": c.floor, "passes": len(c.us.passes),
+                    "floor": c.floor, **interval_of(c.us),
+                    "concurrent": None if branches is None else branches.us.median,
                     "reference": None if c.reference is None else c.reference.median,
                     "paper": figures.cell_ratio(c.cell, f"{language}_over_cuda"),
                 }
             )  # fmt: skip
     columns = (
-        Column("axis", "axis", False), Column("cell", "cell", False), Column("points", "points"),
-        Column("load", "load"), Column("kernel", "kernel", False), Column("ratio", "ratio"),
-        Column("low", "lowest pass"), Column("high", "highest pass"), Column("floor", "A/A floor"),
-        Column("passes", "passes"), Column("reference", "reference"), Column("paper", "paper"),
+        Column("axis", "axis", False), Column("cell", "cell", False), Column("load", "load"),
+        Column("kernel", "kernel", False), Column("ratio", "serial"), Column("low", "lowest pass"),
+        Column("high", "highest pass"), *INTERVAL, Column("floor", "A/A floor"),
+        Column("concurrent", "concurrent"), Column("reference", "reference"), Column("paper", "paper"),
     )  # fmt: skip
-    return Table("table3", "Table 3: allocate by cell", columns, tuple(rows), REGIME_NOTE)
+    many = sorted(passes)
+    note = f"{REGIME_NOTE} {' to '.join(map(str, dict.fromkeys((many[0], many[-1]))))} passes a row." if many else ""
+    return Table("table3", "Table 3: allocate by cell", columns, tuple(rows), note)
+
+
+def by_device(view: View) -> Table:
+    """Every device's ratios side by side, in each cell: on one stream, on branches, and the derived reference."""
+    uuids = list(devices_of(view))
+    regimes = ("serial", "concurrent", "reference")
+    rows: list[dict[str, Value]] = []
+    for stage, base in BASES.items():
+        for kernel in main_kernels(view, stage) if len(uuids) > 1 else ():
+            for cell in cells_of(view):
+                serial, branches = (
+                    view.compare(kernel, base, cell, regime) for regime in (statistics.SERIAL, statistics.CONCURRENT)
+                )
+                if serial is None:
+                    continue
+                row: dict[str, Value] = {
+                    "stage": stage, "cell": cell, "kernel": label(view, kernel), "floor": serial.floor
+                }  # fmt: skip
+                ratios = (serial.us, None if branches is None else branches.us, serial.reference)
+                for regime, ratio in zip(regimes, ratios, strict=True):
+                    for number_, uuid in enumerate(uuids):
+                        here = [] if ratio is None else passes_on(ratio, uuid)
+                        row[f"{regime}{number_}"] = statistics.median(here) if here else None
+                rows.append(row)
+    columns = (
+        Column("stage", "stage", False), Column("cell", "cell", False), Column("kernel", "kernel", False),
+        Column("floor", "A/A floor"),
+        *(Column(f"{r}{i}", f"{r}, device {i}") for r in regimes for i in range(len(uuids))),
+    )  # fmt: skip
+    note = f"{REGIME_NOTE} {'; '.join(f'device {i}: {uuid}' for i, uuid in enumerate(uuids))}."
+    return Table("devices", "Ratio to CUDA C++ on each device", columns, tuple(rows), note)
 
 
 COUNTERS: tuple[tuple[str, str, str, float], ...] = (
@@ -417,9 +499,6 @@ def loss(view: View) -> Table:
     return Table("loss", "Loss of the bounded probe by load factor", columns, tuple(rows), note)
 
 
-BASES = {"allocate": CUDA_ALLOCATE, "update": CUDA_UPDATE}
-
-
 def cells(view: View) -> Table:
     """Every kernel in every cell and regime: time, percentiles, ratio, floor."""
     rows: list[dict[str, Value]] = []
@@ -442,7 +521,7 @@ def cells(view: View) -> Table:
 
 
 def _order(view: View, cell: str) -> int:
-    plain = view.cells()
+    plain = cells_of(view)
     base = cell.split("+")[0]
     return plain.index(base) if base in plain else len(plain)
 
@@ -474,7 +553,9 @@ def _cell_row(view: View, kernel: str, cell: str, regime: statistics.Regime) -> 
     return [row]
 
 
-TABLES: tuple[Callable[[View], Table], ...] = (by_stage, totals, by_cell, depth_frames, counters, loss, cells)
+TABLES: tuple[Callable[[View], Table], ...] = (
+    by_stage, totals, by_cell, by_device, depth_frames, counters, loss, cells,
+)  # fmt: skip
 
 
 def make_tables(view: View) -> list[Table]:
