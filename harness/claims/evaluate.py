@@ -112,6 +112,29 @@ def _weight(verdict: Verdict) -> float:
     return len(verdict.rows) if verdict.weight is None else verdict.weight
 
 
+def by_device(claim: Claim, view: View, verdict: Verdict) -> list[tuple[str, Verdict]]:
+    """What each device's passes alone say of a claim that an archive of several devices decides, by UUID. A device that
+    measured nothing of it is left out, as is one of a claim that needs both."""
+    if claim.spans or len(view.devices) < 2 or not _measured(verdict):
+        return []
+    alone = [(uuid, judge(claim, view.of_devices(uuid))) for uuid in view.devices]
+    return [(uuid, found) for uuid, found in alone if _measured(found)]
+
+
+def disagreement(devices: Sequence[tuple[str, Verdict]], verdict: Verdict) -> str:
+    """A sentence where devices decide otherwise, or measure further apart than the A/A floor; else blank. One that
+    decides nothing alone, with fewer samples, contradicts nothing."""
+    decided = [(uuid, found) for uuid, found in devices if found.verdict in DECIDED]
+    if len({found.verdict for _, found in decided}) > 1:
+        return f" The devices disagree: {', '.join(f'{uuid[:8]} alone {found.verdict}' for uuid, found in decided)}."
+    numbers = [float(found.measured) for _, found in devices if isinstance(found.measured, (int, float))]
+    if verdict.floor is None or len(numbers) < 2 or min(numbers) <= 0:
+        return ""
+    if max(numbers) / min(numbers) - 1 <= verdict.floor:
+        return ""
+    return f" By device: {' and '.join(f'{number:.4g}' for number in numbers)}."
+
+
 def judge_findings(findings: Sequence[Mapping[str, Any]], ids: str) -> list[dict[str, Any]]:
     """Verdicts that findings decide by themselves, before anything is archived.
 
@@ -154,8 +177,10 @@ def judged(views: Sequence[View], say: Callable[[str], None] = lambda line: None
     if views:
         say(f"judging every claim on {', '.join(view.archive.name for view in views)}")
     document = []
+    by_name = {view.archive.name: view for view in views}
     for claim in registered():
         verdict, archive, elsewhere = best(claim, views)
+        devices = [] if archive is None else by_device(claim, by_name[archive.name], verdict)
         document.append(
             rounded(
                 {
@@ -169,9 +194,14 @@ def judged(views: Sequence[View], say: Callable[[str], None] = lambda line: None
                     "range": None if verdict.low is None else [verdict.low, verdict.high],
                     "floor": verdict.floor,
                     "verdict": verdict.verdict,
-                    "reason": verdict.reason,
+                    "reason": verdict.reason + disagreement(devices, verdict),
                     "archive": None if archive is None else archive.name,
                     "device": None if archive is None else (archive.device_names or [None])[0],
+                    "devices": [
+                        {"device": uuid, "verdict": v.verdict, "measured": v.measured,
+                         "range": None if v.low is None else [v.low, v.high]}
+                        for uuid, v in devices
+                    ],
                     "rows": list(verdict.rows),
                     "elsewhere": [
                         {"archive": a.name, "device": (a.device_names or [None])[0], "verdict": v.verdict,

@@ -6,12 +6,15 @@ is writing that function under `@claim(...)` in paper.py, blog.py or ours.py; no
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+from msgspec import structs
 
 from harness.archive.read import Archive
 from harness.archive.schema import Gate
@@ -190,6 +193,33 @@ class View:
     def gpu(self) -> bool:
         return self.archive.run.gpu
 
+    # ---- devices
+
+    @property
+    def devices(self) -> list[str]:
+        """The devices that ran, by UUID, in the order of the passes."""
+        return list(dict.fromkeys(p.device_uuid for p in self.archive.run.passes))
+
+    def of_devices(self, *uuids: str) -> View:
+        """What some of the devices say: their passes, samples, counters and gates. Findings and what is of no device
+        stay, for they are the run's."""
+        if uuids not in self._of_devices:
+            whole = self.archive
+            passes = [p for p in whole.run.passes if p.device_uuid in uuids]
+            gates = [gate for gate in whole.gates if gate.device_uuid is None or gate.device_uuid in uuids]
+            part = dataclasses.replace(whole, run=structs.replace(whole.run, passes=passes), gates=gates)
+            for name in ("samples", "counters"):
+                rows = getattr(whole, name)
+                # The archive reads a table at its first use; this one's are there already.
+                part.__dict__[name] = rows[rows["device_uuid"].isin(uuids)].reset_index(drop=True)
+            part.__dict__["manifests"] = whole.manifests
+            self._of_devices[uuids] = View(part)
+        return self._of_devices[uuids]
+
+    @cached_property
+    def _of_devices(self) -> dict[tuple[str, ...], View]:
+        return {}
+
     # ---- evidence
 
     def value(self, name: str, kind: type | tuple[type, ...] = (int, float)) -> Any:
@@ -317,9 +347,13 @@ class View:
     def sweep(
         self, kernel: str, base: str, regime: Regime = SERIAL, axes: Sequence[str] | None = None
     ) -> list[Compared]:
-        """compare() over every plain cell (no +variant) of these axes that has both, in the cells' order."""
+        """compare() over every plain cell (no +variant) of these axes that has both, in the cells' order. A cell in
+        which a sample of either was lossy or failed is left out, as the paper discards it: the rounds that happened to
+        lose nothing are not the kernel's."""
         found = []
         for cell in self.cells(axes):
+            if not (self.table.whole(kernel, cell, regime) and self.table.whole(base, cell, regime)):
+                continue
             compared = self.compare(kernel, base, cell, regime)
             if compared is not None and len(compared.us.passes) >= statistics.MIN_PASSES:
                 found.append(compared)
@@ -418,6 +452,18 @@ def arm_of(gate: Gate) -> str:
 def within(value: float, figure: float, tolerance: float = FIGURE) -> bool:
     """Whether a figure is met: |value / figure - 1| <= tolerance."""
     return math.isfinite(value) and abs(value / figure - 1) <= tolerance
+
+
+def ends_missed(low: float, high: float, figure: tuple[float, float], inner: tuple[float, float]) -> list[str]:
+    """Which ends of a range are not the figure's, within FIGURE.
+
+    Args:
+        low, high: ours. figure: the paper's range over all its cells and cards. inner: its range over our cells, which
+            ours must reach. An end between the two is met.
+    """
+    outside = {"the lowest": low < figure[0] * (1 - FIGURE) or low > inner[0] * (1 + FIGURE)}
+    outside["the highest"] = high > figure[1] * (1 + FIGURE) or high < inner[1] * (1 - FIGURE)
+    return [name for name, missed in outside.items() if missed]
 
 
 def span(found: Sequence[Compared]) -> tuple[float, float, float]:

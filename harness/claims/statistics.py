@@ -156,6 +156,12 @@ class Table:
         found = self._list("status")
         return [at for at in group if found[at] in status]
 
+    def whole(self, kernel: str, cell: str, regime: Regime = SERIAL) -> bool:
+        """Whether every sample of a kernel in this cell and regime is ok, and there is one."""
+        group = self._groups.get((kernel, cell, regime.launch, regime.table, regime.l2, regime.load), [])
+        found = self._list("status")
+        return bool(group) and all(found[at] == "ok" for at in group)
+
     def _list(self, column: str) -> list[Any]:
         if column not in self._lists:
             if column == "cycles or clock":
