@@ -129,7 +129,7 @@ def cpp_program(folder: Path, root: Path = ROOT) -> Path:
     (folder / "registry.h").write_text(REGISTRY)
     (folder / "volume.cuh").write_text(cpp_header())
     files = [str(root / "cuda" / "host" / "launch.cpp"), str(folder / "main.cpp")]
-    include = [f"-I{ROOT / 'cuda' / 'host'}", f"-I{folder}"]
+    include = [f"-I{root / 'cuda' / 'host'}", f"-I{folder}"]
     program = folder / "program"
     subprocess.run(
         [compiler, *host_flags(), *include, *files, "-o", str(program)], check=True, stdin=subprocess.DEVNULL
