@@ -60,7 +60,7 @@ def drawn(plot: Plot) -> Plot:
 
 def test_a_cause_moves_it_only_where_the_whole_range_is_clear_of_the_floor(view: View) -> None:
     plot = drawn(attribution.causes(view))
-    assert "less time: wait 0.74; more time: clamp 1.20; neither: counter." in plot.answer
+    assert "percent in every pass, wait 0.74; more clamp 1.20; neither counter." in plot.answer
     assert "changes Rust's ratio to CUDA C++ 2.00 times" in plot.answer
     assert "The variants of counter break something" in plot.answer
     row = next(row for row in plot.table.rows if row["cause"] == "counter")
@@ -112,7 +112,7 @@ def test_a_question_without_a_figure_of_its_own_stands_over_cuda(tmp_path: Path)
         ("serial, fresh table", "cuda/allocate/cas128"), ("serial, fresh table", "cuda/allocate/walls-run"),
         ("serial, filled table", "cuda/allocate/cas128"),
     ]  # fmt: skip
-    assert "serial, fresh table: cuda/allocate/cas128 1.40 (beyond the A/A floor in 1 of 1 cell)" in plot.answer
+    assert "serial, fresh table: cuda/allocate/cas128 1.40 (1 cell, all slower)" in plot.answer
     assert "cuda/allocate/cas128, drawn half filled, breaks something and no gate judged it." in plot.answer
     with pytest.raises(Missing, match="cuda/allocate/nothing"):
         absent = dataclasses.replace(question, kernels=("cuda/allocate/nothing",))

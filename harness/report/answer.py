@@ -17,7 +17,7 @@ from harness.claims.statistics import CONCURRENT, Regime
 from harness.report import attribution, frames, scaling
 from harness.report.drawing import Missing, Plot, count, n, span_words
 from harness.report.figures import since
-from harness.report.tables import BASES, STATIC, TRITON_WHILE, deviations, noted, rust_kernel
+from harness.report.tables import BASES, STATIC, TRITON_WHILE, deviations, noted, rust_kernel, told_apart
 
 Sentence = tuple[str, str]
 """(what it is about, what was found)."""
@@ -26,20 +26,6 @@ Sentence = tuple[str, str]
 def _ratios(view: View, kernel: str, base: str, axes: Sequence[str] | None = PAPER_AXES) -> list[Compared]:
     found = [view.compare(kernel, base, cell) for cell in view.cells(axes)]
     return [compared for compared in found if compared is not None]
-
-
-def _told_apart(found: Sequence[Compared]) -> str:
-    """In how many cells the difference is more than noise."""
-    sides = [c.difference.side for c in found if len(c.us.passes) >= statistics.MIN_PASSES]
-    if not sides:
-        return "one pass: nothing is told apart from noise"
-    faster, slower = sides.count(-1), sides.count(1)
-    level, short = len(sides) - faster - slower, len(found) - len(sides)
-    parts = [(faster, "faster"), (slower, "slower"), (level, "not told apart"), (short, "with one pass only")]
-    there = [(number, word) for number, word in parts if number]
-    if not faster and not slower and not short:
-        return "none told apart"
-    return f"all {there[0][1]}" if len(there) == 1 else ", ".join(f"{number} {word}" for number, word in there)
 
 
 def _stage_words(view: View, stage: str, kernel: str, paper: str) -> str | None:
@@ -53,7 +39,7 @@ def _stage_words(view: View, stage: str, kernel: str, paper: str) -> str | None:
     if paper:
         low, high = seeds.stage_range(stage, paper)
         more.append(f"the paper: {n(low)} to {n(high)}")
-    more.append(f"{count(len(found), 'cell')} of the paper's, {_told_apart(found)}")
+    more.append(f"{count(len(found), 'cell')} of the paper's, {told_apart(found)}")
     return f"{text} ({'; '.join(more)})"
 
 

@@ -38,7 +38,7 @@ from harness.report.drawing import (
     style,
     words,
 )
-from harness.report.tables import BASES, Column, Table, Value, label, rust_kernel, starred
+from harness.report.tables import BASES, Column, Table, Value, label, rust_kernel, starred, told_apart
 
 SIDES = {-1: "faster", 0: "no", 1: "slower"}
 FLAG = " is timed and never judged"
@@ -171,11 +171,8 @@ def _over_cuda(view: View, question: Question, kernels: Sequence[str]) -> Plot:
         for kernel in kernels:
             here = [c for _, name, c in there if name == kernel]
             if here:
-                apart = sum(c.difference.side != 0 for c in here)
-                parts.append(
-                    f"{label(view, kernel)} {span_words([c.us.median for c in here])} (beyond the A/A floor in {apart} "
-                    f"of {count(len(here), 'cell')})"
-                )
+                ratios = span_words([c.us.median for c in here])
+                parts.append(f"{label(view, kernel)} {ratios} ({count(len(here), 'cell')}, {told_apart(here)})")
         answer += f"{' ' * bool(answer)}Times CUDA C++'s plain time, {title}: {'; '.join(parts)}."
     lame = [kernel for kernel in kernels if kernel in breaks]
     if lame:
@@ -267,8 +264,10 @@ def causes(view: View) -> Plot:
     if floor is None:
         answer = f"{count(len(rows), 'cause')} varied; without an A/A floor none is told from noise."
     else:
-        answer = f"Beyond the A/A floor of {100 * floor:.1f} percent in every pass, less time: {of(-1)}; more time: "
-        answer += f"{of(1)}; neither: {of(0)}."
+        answer = (
+            f"One thing of Rust's allocate changed at a time, of its time before: less, beyond the A/A floor of "
+            f"{100 * floor:.1f} percent in every pass, {of(-1)}; more {of(1)}; neither {of(0)}."
+        )
     if len(kernels) < len(rows):
         change = next(num(row["ratio"]) for row in rows if row["cause"] == "host-launch")
         answer += f" Putting CUDA alone on one branch a volume changes Rust's ratio to CUDA C++ {n(change)} times."

@@ -138,12 +138,13 @@ def floors_table(view: View) -> Table:
                 rows.append(
                     {
                         "stage": stage, "regime": _regime_words(regime), "cells": len(floors),
-                        "median": statistics.median(list(floors.values())), "most": floors[worst], "cell": worst,
+                        "floor_median": statistics.median(list(floors.values())), "floor_most": floors[worst],
+                        "cell": worst,
                     }
                 )  # fmt: skip
     columns = (
         Column("stage", "stage", False), Column("regime", "regime", False), Column("cells", "cells"),
-        Column("median", "median floor"), Column("most", "largest floor"), Column("cell", "in cell", False),
+        Column("floor_median", "median floor"), Column("floor_most", "largest floor"), Column("cell", "in cell", False),
     )  # fmt: skip
     note = "One cubin under two names: its largest |median ratio - 1| over passes. Nothing below it is a difference."
     return Table("floors", "Same statistic: the A/A floor", columns, tuple(rows), note)
@@ -191,7 +192,9 @@ def _csv_link(table: Table) -> str:
 
 
 DIGITS = 4
-FEWER = {"floor": 2, "median": 2, "most": 2, "apart": 2, "load": 3, "share": 3, "allocate_share": 3}
+FEWER = {
+    "floor": 2, "floor_median": 2, "floor_most": 2, "apart": 2, "load": 3, "share": 3, "allocate_share": 3,
+}  # fmt: skip
 """Columns whose figures mean less than DIGITS digits."""
 
 
