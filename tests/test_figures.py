@@ -474,3 +474,20 @@ def test_one_pass_decides_nothing(tmp_path: Path) -> None:
 
 def test_the_tally_counts_every_claim() -> None:
     assert tally(["reproduced", "refuted", "refuted"]) == "Of 3 claims 1 holds here, 2 do not hold."
+
+
+def test_a_cell_in_which_an_arm_lost_data_once_has_no_ratio_anywhere(tmp_path: Path) -> None:
+    """The rounds that happened to lose nothing are not the kernel's: as verdicts leave the cell out, so do pictures."""
+    rows = sample_rows({(CA, "lf-lo"): 20.0, (TA, "lf-lo"): 100.0, (CU, "lf-lo"): 80.0, (TU, "lf-lo"): 80.0})
+    once = next(row for row in rows if row["kernel"] == TA)
+    whole = View(load(write_archive(tmp_path / "a", samples=rows)))
+    once |= LOST | {"status": "lossy"}
+    lossy = View(load(write_archive(tmp_path / "b", samples=rows)))
+    for view, there in ((whole, True), (lossy, False)):
+        drawn = {item.name: item for item in draw_figures(view)}
+        ratio = drawn["ratio-allocate"]
+        shown = isinstance(ratio, Figure) and any(row["kernel"] == TA for row in ratio.table.rows)
+        share = figure(drawn, "allocate-share").table.rows
+        assert (shown, any(row["arm"] == "bounded Triton" for row in share)) == (there, there)
+        assert any(row["kernel"] == TA for row in by_cell(view).rows) is there
+        assert dict(sentences(view))["Triton, bounded probe"].startswith("Allocate takes") is there

@@ -182,6 +182,15 @@ def test_the_head_says_how_many_devices_there_were(tmp_path: Path) -> None:
     assert "<h1>What holds on 2 x Card</h1>" in text
 
 
+def test_what_each_device_says_of_a_claim_stands_under_it() -> None:
+    alone = [
+        {"device": "GPU-aaaaaaaa-1", "verdict": "reproduced", "measured": 1.0123, "range": [1.001, 1.02]},
+        {"device": "GPU-bbbbbbbb-2", "verdict": "refuted", "measured": True, "range": None},
+    ]
+    words = "GPU-aaaaaaaa holds here, 1.012 (1.001 to 1.02); GPU-bbbbbbbb does not hold"
+    assert report_page._alone({"devices": alone}) == words and report_page._alone({"devices": []}) == ""
+
+
 def test_a_regime_is_said_in_words() -> None:
     words = [report_page._regime_words(Regime(**more)) for more in ({}, {"l2": "flushed"}, {"table": "filled"})]
     assert words == ["serial, fresh table", "serial, fresh table, L2 flushed", "serial, filled table"]

@@ -11,26 +11,31 @@ from harness.archive.schema import Gate
 from harness.claims import figures as seeds
 from harness.claims import statistics
 from harness.claims.blog import images as fma_images
-from harness.claims.paper import PAPER_AXES, losses_of
-from harness.claims.registry import Compared, Open, View
+from harness.claims.paper import losses_of
+from harness.claims.registry import Open, View
 from harness.claims.statistics import CONCURRENT, Regime
 from harness.report import attribution, frames, scaling
 from harness.report.drawing import Missing, Plot, count, n, span_words
 from harness.report.figures import since
-from harness.report.tables import BASES, STATIC, TRITON_WHILE, deviations, noted, rust_kernel, told_apart
+from harness.report.tables import (
+    BASES,
+    STATIC,
+    TRITON_WHILE,
+    deviations,
+    noted,
+    ratios_of,
+    rust_kernel,
+    told_apart,
+    whole_ratio,
+)
 
 Sentence = tuple[str, str]
 """(what it is about, what was found)."""
 
 
-def _ratios(view: View, kernel: str, base: str, axes: Sequence[str] | None = PAPER_AXES) -> list[Compared]:
-    found = [view.compare(kernel, base, cell) for cell in view.cells(axes)]
-    return [compared for compared in found if compared is not None]
-
-
 def _stage_words(view: View, stage: str, kernel: str, paper: str) -> str | None:
     """`allocate takes 0.82 to 0.88 times CUDA C++'s time, median 0.85 (the paper: 1.02 to 3.33; 3 cells ...)`."""
-    found = _ratios(view, kernel, BASES[stage])
+    found = ratios_of(view, kernel, BASES[stage])
     if not found:
         return None
     ratios = [c.us.median for c in found]
@@ -76,12 +81,12 @@ def regime_sentence(view: View) -> Sentence | None:
     rust = rust_kernel(view, "allocate")
     if rust is None:
         return None
-    pairs = [c for c in _ratios(view, rust, BASES["allocate"], None) if c.reference is not None]
+    pairs = [c for c in ratios_of(view, rust, BASES["allocate"], None) if c.reference is not None]
     if not pairs:
         return None
     serial = [c.us.median for c in pairs]
     derived = [c.reference.median for c in pairs if c.reference is not None]
-    both = [view.compare(rust, BASES["allocate"], c.cell, CONCURRENT) for c in pairs]
+    both = [whole_ratio(view, rust, BASES["allocate"], c.cell, CONCURRENT) for c in pairs]
     branches = [c.us.median for c in both if c is not None]
     text = f"Over {count(len(pairs), 'cell')} Rust's allocate takes {span_words(serial)} times CUDA C++'s time"
     text += ", both on one stream"

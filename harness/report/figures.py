@@ -77,6 +77,7 @@ from harness.report.tables import (
     passes_on,
     rust_kernel,
     starred,
+    whole_ratio,
 )
 
 FLUSHED = Regime(l2="flushed")
@@ -231,7 +232,7 @@ def _ratio_plot(view: View, stage: str) -> Plot:
     for title, regime in REGIMES:
         for cell in cells_of(view):
             for kernel in kernels:
-                compared = view.compare(kernel, base, cell, regime)
+                compared = whole_ratio(view, kernel, base, cell, regime)
                 if compared is None:
                     continue
                 drawn.setdefault(title, []).append((cell, kernel, compared))
@@ -414,7 +415,8 @@ def allocate_share(view: View) -> Plot:
     for cell in cells_of(view):
         for name, allocate, update in arms:
             first, second = view.median_us(allocate, cell), view.median_us(update, cell)
-            if first is not None and second is not None:
+            lossless = view.table.whole(allocate, cell) and view.table.whole(update, cell)
+            if first is not None and second is not None and lossless:
                 rows.append(
                     {
                         "cell": cell, "arm": name, "allocate_us": first, "update_us": second,
@@ -478,7 +480,7 @@ def floor(view: View) -> Plot:
         for cell in cells_of(view):
             for kernel in [BASES[stage], *main_kernels(view, stage)]:
                 ratio = statistics.ratio(view.table, kernel, bottom, cell)
-                if ratio is not None:
+                if ratio is not None and view.table.whole(kernel, cell):
                     rows.append(
                         {
                             "stage": stage, "cell": cell, "kernel": label(view, kernel),
@@ -841,7 +843,7 @@ def devices(view: View) -> Plot:
     for stage, base in BASES.items():
         for kernel in main_kernels(view, stage):
             for cell in cells_of(view):
-                compared = view.compare(kernel, base, cell)
+                compared = whole_ratio(view, kernel, base, cell)
                 if compared is None or len(set(compared.us.devices)) < 2:
                     continue
                 row: dict[str, Value] = {"stage": stage, "kernel": label(view, kernel), "cell": cell}

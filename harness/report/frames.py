@@ -43,6 +43,7 @@ from harness.report.tables import (
     cells_of,
     label,
     main_kernels,
+    whole_ratio,
 )
 
 QUESTION = "What do real frames and a warm table change?"
@@ -138,6 +139,10 @@ def warm(view: View) -> Plot:
     return Plot(answer, table, draw, (9.5, rows_height(2 * len(lines), 1.3)), "cell = *-warm, *-cold; launch = serial")
 
 
+ENDS = {"ratio": ("low", "high"), "total": ("total_low", "total_high")}
+"""What is drawn with a range over passes -> the columns of its ends."""
+
+
 def _update_of(allocate: str) -> str:
     return allocate.replace("/allocate/", "/update/")
 
@@ -145,7 +150,7 @@ def _update_of(allocate: str) -> str:
 def _frame_row(view: View, kernel: str, cell: str) -> dict[str, Value] | None:
     """An arm on a cell: allocate's and both stages' ratio to CUDA C++, allocate's share; None where it lost data."""
     base = BASES["allocate"]
-    compared = None if kernel == base else view.compare(kernel, base, cell)
+    compared = None if kernel == base else whole_ratio(view, kernel, base, cell)
     total = total_ratio(view, kernel, _update_of(kernel), cell)
     part = view.median_us(kernel, cell)
     if compared is None and kernel != base:
@@ -156,7 +161,9 @@ def _frame_row(view: View, kernel: str, cell: str) -> dict[str, Value] | None:
             "ratio": compared.us.median, "low": compared.us.low, "high": compared.us.high, "floor": compared.floor
         }  # fmt: skip
     if total is not None and part is not None:
-        row |= {"total": total.ratio if kernel != base else None, "share": part / total.us}
+        row["share"] = part / total.us
+        if kernel != base:
+            row |= {"total": total.ratio, "total_low": total.low, "total_high": total.high}
     return row or None
 
 
@@ -196,8 +203,8 @@ def real(view: View) -> Plot:
                         continue
                     y = lines.index(line) + (names.index(name) - (len(names) - 1) / 2) * 0.15
                     low, high = min(values), max(values)
-                    if key == "ratio" and line != SWEPT:
-                        low, high = num(here[0]["low"]), num(here[0]["high"])
+                    if key in ENDS and line != SWEPT:
+                        low, high = (num(here[0][end]) for end in ENDS[key])
                     point(panel, name, [statistics.median(values), low, high], y, _name(name))
             if key == "share":
                 panel.axvline(paper, color=INK, linestyle=(0, (4, 3)), linewidth=0.9, label="the paper: about a tenth")
@@ -205,7 +212,7 @@ def real(view: View) -> Plot:
                 panel.grid(axis="x", color=BAND, linewidth=0.5)
                 panel.set_axisbelow(True)
             else:
-                seen = [num(row[k]) for row in rows for k in (key, *("low", "high") * (key == "ratio")) if row.get(k)]
+                seen = [num(row[end]) for row in rows for end in ENDS[key] if row.get(end)]
                 ratio_axis(panel, min([1.0, *seen]), max([1.0, *seen]))
                 grid(panel)
             _rows_down(panel, [f"{SWEPT}, median" if line == SWEPT else line for line in lines])
@@ -217,7 +224,8 @@ def real(view: View) -> Plot:
     columns = (
         Column("frames", "frames", False), Column("cell", "cell", False), Column("kernel", "allocate", False),
         Column("ratio", "allocate over CUDA C++"), Column("low", "lowest pass"), Column("high", "highest pass"),
-        Column("floor", "A/A floor"), Column("total", "both stages over CUDA C++"), Column("share", "allocate's share"),
+        Column("floor", "A/A floor"), Column("total", "both stages over CUDA C++"),
+        Column("total_low", "lowest pass"), Column("total_high", "highest pass"), Column("share", "allocate's share"),
     )  # fmt: skip
     note = "Serial. Both stages: with the update of the same language and form. An arm that lost data has no row."
     table = Table("real", "Real frames, ray-cast frames, swept shapes", columns, tuple(rows), note)

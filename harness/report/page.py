@@ -349,6 +349,19 @@ def _plain(value: Any) -> str:
     return _word(value) if isinstance(value, (int, float, str)) else json.dumps(value, sort_keys=True)
 
 
+def _alone(row: dict[str, Any]) -> str:
+    """What each device's passes alone say, of an archive of several: `GPU-cb5bfd7c holds here, 1.012 (1.001 to 1.02)`.
+    A bare number is one of the claim's own measure, whose unit the reason has."""
+    parts = []
+    for item in row["devices"]:
+        measured, ends_ = item["measured"], item["range"]
+        text = f"{item['device'][:12]} {CHIPS[item['verdict']][0]}"
+        if isinstance(measured, (int, float)) and not isinstance(measured, bool):
+            text += f", {_plain(measured)}" + (f" ({_plain(ends_[0])} to {_plain(ends_[1])})" if ends_ else "")
+        parts.append(text)
+    return "; ".join(parts)
+
+
 def _fingerprint(view: View) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """(side, [(field, value, why there is none)])."""
     document = view.archive.fingerprint
@@ -407,8 +420,12 @@ def _context(
     view: View, tables: Sequence[Table], document: Sequence[dict[str, Any]], found: Sequence[Figure | Absent]
 ) -> dict[str, Any]:
     claims = [
-        {**row, "chip": CHIPS[row["verdict"]], "here": _measured(row), "numbers": _rows_table(row)} for row in document
-    ]
+        {
+            **row, "chip": CHIPS[row["verdict"]], "here": _measured(row), "numbers": _rows_table(row),
+            "alone": _alone(row),
+        }
+        for row in document
+    ]  # fmt: skip
     problem = None
     try:
         surface = read_surface(view)

@@ -233,9 +233,19 @@ def _pairs(view: View) -> list[tuple[str, str, str, str]]:
     return pairs
 
 
-def _found(view: View, kernel: str, base: str, axes: Sequence[str] | None = PAPER_AXES) -> list[Compared]:
+def whole_ratio(
+    view: View, kernel: str, base: str, cell: str, regime: statistics.Regime = statistics.SERIAL
+) -> Compared | None:
+    """A ratio in one cell and regime; None where a sample of either lost data, as verdicts leave such a cell out: the
+    rounds that happened to lose nothing are not the kernel's."""
+    if not (view.table.whole(kernel, cell, regime) and view.table.whole(base, cell, regime)):
+        return None
+    return view.compare(kernel, base, cell, regime)
+
+
+def ratios_of(view: View, kernel: str, base: str, axes: Sequence[str] | None = PAPER_AXES) -> list[Compared]:
     """Ratios in every cell that has both, quick runs included: a table shows what there is, verdicts ask for more."""
-    found = [view.compare(kernel, base, cell) for cell in cells_of(view, axes)]
+    found = [whole_ratio(view, kernel, base, cell) for cell in cells_of(view, axes)]
     return [compared for compared in found if compared is not None]
 
 
@@ -272,7 +282,7 @@ def by_stage(view: View) -> Table:
     """Table 1."""
     rows: list[dict[str, Value]] = []
     for stage, language, kernel, base in _pairs(view):
-        found = _found(view, kernel, base)
+        found = ratios_of(view, kernel, base)
         if not found:
             continue
         middle, low, high = span(found)
@@ -305,7 +315,7 @@ def totals(view: View) -> Table:
             if allocate is None or update is None:
                 continue
             total = total_ratio(view, allocate, update, cell)
-            if total is None:
+            if total is None or not (view.table.whole(allocate, cell) and view.table.whole(update, cell)):
                 continue
             published = [row for row in figures.rows("totals_integrate_ms") if row["workload"] == workload]
             theirs = [float(row[f"{language}_ms"]) / float(row["cuda_ms"]) for row in published]
@@ -340,7 +350,8 @@ def depth_frames(view: View) -> Table:
                 continue
             total = total_ratio(view, allocate, update, cell)
             part = view.median_us(allocate, cell)
-            if total is None or part is None:
+            lossless = view.table.whole(allocate, cell) and view.table.whole(update, cell)
+            if total is None or part is None or not lossless:
                 continue
             both = f"{label(view, allocate)} + {label(view, update)}"
             rows.append(
@@ -365,8 +376,8 @@ def by_cell(view: View) -> Table:
     for stage, language, kernel, base in _pairs(view):
         if stage != "allocate":
             continue
-        for c in _found(view, kernel, base, None):
-            branches = view.compare(kernel, base, c.cell, statistics.CONCURRENT)
+        for c in ratios_of(view, kernel, base, None):
+            branches = whole_ratio(view, kernel, base, c.cell, statistics.CONCURRENT)
             passes.add(len(c.us.passes))
             rows.append(
                 {
@@ -398,7 +409,8 @@ def by_device(view: View) -> Table:
         for kernel in main_kernels(view, stage) if len(uuids) > 1 else ():
             for cell in cells_of(view):
                 serial, branches = (
-                    view.compare(kernel, base, cell, regime) for regime in (statistics.SERIAL, statistics.CONCURRENT)
+                    whole_ratio(view, kernel, base, cell, regime)
+                    for regime in (statistics.SERIAL, statistics.CONCURRENT)
                 )
                 if serial is None:
                     continue
@@ -528,9 +540,8 @@ def cells(view: View) -> Table:
         Column("ratio_high", "highest pass"), Column("floor", "A/A floor"), Column("different", "different", False),
         Column("drift", "second half over first"), Column("throttled", "throttled samples"),
     )  # fmt: skip
-    return Table(
-        "cells", "Every kernel by cell and regime", columns, tuple(rows), "Lossy samples are timed and in no ratio."
-    )
+    note = "A kernel that lost data in a cell is timed and has no ratio there."
+    return Table("cells", "Every kernel by cell and regime", columns, tuple(rows), note)
 
 
 def _order(view: View, cell: str) -> int:
@@ -559,7 +570,7 @@ def _cell_row(view: View, kernel: str, cell: str, regime: statistics.Regime) -> 
     stage = kernel.split("/")[1]
     row["floor"] = view.table.floor(cell, stage, regime)
     base = BASES.get(stage)
-    compared = view.compare(kernel, base, cell, regime) if base is not None and kernel != base else None
+    compared = whole_ratio(view, kernel, base, cell, regime) if base is not None and kernel != base else None
     if compared is not None:
         row |= {"ratio": compared.us.median, "ratio_low": compared.us.low, "ratio_high": compared.us.high}
         row["different"] = {-1: "faster", 0: "no", 1: "slower"}[compared.difference.side]
