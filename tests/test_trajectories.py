@@ -88,9 +88,33 @@ def test_a_users_folder_makes_warm_cold_and_dense_cells(tmp_path, monkeypatch):
     assert (warm.blocks, cold.blocks) == (len(union), len(exact_blocks(scenes[8], config)))
     assert warm.samples == evaluate_frames(scenes, config).samples
     assert dense.config.capacity == -(-105 * len(union) // 100) and dense.blocks == warm.blocks
-    assert [cell.name for cell in select_cells("my-room-*", cells)] == ["my-room-warm", "my-room-cold", "my-room-dense"]
+    forms = ("warm", "cold", "dense", "all")
+    assert [cell.name for cell in select_cells("my-room-*", cells)] == [f"my-room-{form}" for form in forms]
     with pytest.raises(UsageError, match="no cell matches"):
         select_cells("no-room-*", cells)
+
+
+@pytest.mark.parametrize(("frames", "fused"), [(3, 3), (10, 10), (12, 10)])
+def test_a_folders_whole_cell_fuses_every_frame_up_to_the_cap(frames, fused, tmp_path):
+    folder = write_folder(tmp_path / "r", frames)
+    cell = all_cells(tmp_path)["r-all"]
+    scenes = [folder_scene(folder, i) for i in range(fused)]
+    union = {tuple(block) for scene in scenes for block in exact_blocks(scene, VolumeConfig(1))}
+    assert (cell.axis, cell.warm, cell.blocks) == ("real", fused - 1, len(union))
+    assert cell.samples == evaluate_frames(scenes, cell.config).samples
+    assert all(np.array_equal(a.points, b.points) for a, b in zip([*cell.before(), cell.scene()], scenes, strict=True))
+    (finding,) = trajectories.frame_evidence([cell])
+    assert f"the first {fused} usable frames" in finding["how"]
+    if frames == fused:  # a change of any frame is a change of the run's frames
+        Image.fromarray(np.full((12, 12), 900, np.uint16)).save(folder / f"frame-{frames - 1:06d}.depth.png")
+        with pytest.raises(IrrError, match="are not those that the run began with"):
+            trajectories.check_frames([cell], [finding])
+
+
+def test_only_a_users_folder_has_a_whole_cell(tmp_path):
+    write_folder(tmp_path / "r", 2)
+    assert [name for name in all_cells(tmp_path) if name.endswith("-all")] == ["r-all"]
+    assert "cells r-warm, r-cold, r-dense, r-all" in describe(tmp_path)
 
 
 def test_fewer_frames_than_the_paper_warms_with(tmp_path):
@@ -233,6 +257,7 @@ def test_incidence_and_noise_of_a_slanting_wall():
 def test_the_real_frames_blocks():
     cell = all_cells(REAL)["rgbd-cold"]
     assert (cell.blocks, cell.samples, len(cell.scene())) == (2454, 2327160, 273761)
+    assert (all_cells(REAL)["rgbd-all"].warm, all_cells(REAL)["rgbd-all"].blocks) == (9, 2892)
 
 
 # --- gates of a warm volume -------------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ class Recipe:
     """A cell before its frames are looked at.
 
     Attributes:
-        form: `warm`, `cold` or `dense`.
+        form: `warm`, `cold`, `dense`, or `all`: every frame of a folder, the last one timed, up to the table's cap.
     """
 
     name: str
@@ -234,7 +234,7 @@ class Recipe:
         Raises:
             NeedsData: the frames are not here. IrrError: they are damaged, changed or no frames.
         """
-        before = int(_document()["defaults"]["warm"])
+        before = frames_before(self.form)
         noise: tuple[tuple[str, Argument], ...] = (("noise", 1),) if self.noise else ()
         if self.row.source == "room":
             return (("frame", before), *noise), before
@@ -262,6 +262,12 @@ class Recipe:
             pool = math.ceil(float(defaults["dense"]) * blocks)
         config = VolumeConfig(max(1, pool), voxel)
         return Cell(self.name, self.row.axis, kind, arguments, config, blocks, samples, warm)
+
+
+def frames_before(form: str) -> int:
+    """Frames before a form's timed one, where there are as many; a cold cell has its warm twin's timed frame."""
+    defaults = _document()["defaults"]
+    return int(defaults["all"]) - 1 if form == "all" else int(defaults["warm"])
 
 
 @lru_cache(maxsize=64)
@@ -300,8 +306,10 @@ class Cells(Mapping[str, Cell]):
 
 
 def recipes(row: Row) -> list[Recipe]:
-    """The cells of a trajectory."""
+    """The cells of a trajectory. A user's folder has one more: a project's trajectory is far longer than the cap."""
     names = {"warm": row.warm_name, "cold": f"{row.name}-cold", "dense": f"{row.name}-dense"}
+    if row.source == "folder":
+        names["all"] = f"{row.name}-all"
     noises = (False, True) if row.noise else (False,)
     return [
         Recipe(name + ("-noise" if noise else ""), row, form, noise) for noise in noises for form, name in names.items()
@@ -356,11 +364,11 @@ def check_frames(cells: Iterable[Cell], evidence: Iterable[Mapping[str, Any]]) -
 # ---------------------------------------------------------------------------------------------------------- task `data`
 
 
-def _state(folder: Path) -> str:
-    """What there is in a folder of frames, in one line."""
+def _state(row: Row, folder: Path) -> str:
+    """What there is in a trajectory's folder, in one line."""
     try:
         found = open_folder(folder)
-        paths = frame_files(found, int(_document()["defaults"]["warm"]) + 1)
+        paths = frame_files(found, max(frames_before(recipe.form) for recipe in recipes(row)) + 1)
         new, changed = check_files(folder, paths)
     except IrrError as error:
         return f"unusable: {error.what}"
@@ -395,6 +403,6 @@ def describe(folder: Path | None = None) -> str:
             continue
         found = find(row, root)
         what = f"{row.name}: {row.source}" + ("" if row.source == "folder" else f" {row.place}")
-        state = "needs-data" if found is None else _state(found)
+        state = "needs-data" if found is None else _state(row, found)
         lines += [f"{what}: {state}", f"    cells {', '.join(recipe.name for recipe in recipes(row))}"]
     return "\n".join(lines)
