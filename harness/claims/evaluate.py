@@ -5,7 +5,8 @@ complete run before a quick or unfinished one, then the one with the most behind
 then a decided verdict before an undecided one, then the newer. So an undecided verdict over more cells is not outvoted
 by a decided one over fewer; it says who decides. What the others say is listed under `elsewhere`. Where no archive
 measured it, one whose study is about the claim says what is missing. Claims about several archives (`spans`) get them
-all.
+all. Devices of one kind that one archive has are judged together, each pass on its own device, and then each alone:
+where they decide otherwise, or measure further apart than the A/A floor, the sentence says so.
 """
 
 from __future__ import annotations

@@ -7,7 +7,20 @@ from collections.abc import Sequence
 
 from harness.claims import statistics
 from harness.claims.paper import CUDA_ALLOCATE, CUDA_UPDATE, PAPER_AXES, REGIME_EXPLAINS, launch_shares
-from harness.claims.registry import Compared, Open, Verdict, View, arm_of, claim, need_floor, over, span, worst_floor, x
+from harness.claims.registry import (
+    Compared,
+    Open,
+    Verdict,
+    View,
+    arm_of,
+    between,
+    claim,
+    need_floor,
+    over,
+    span,
+    worst_floor,
+    x,
+)
 
 LIMIT = 2.5
 """The factor the paper's Triton keeps in its regular stage (P43): an irregular stage within it is no special case."""
@@ -78,7 +91,7 @@ def unbounded_triton(view: View) -> Verdict:
     worst = max(found, key=lambda c: c.us.median)
     reason = (
         f"{len(lossy) or 'none'} of {len(samples):,} samples up to load {max(loads):.3f} lost a block, and allocate "
-        f"takes {x(low)} to {x(high)} the time of CUDA C++'s that waits as it does, most on {worst.cell}."
+        f"takes {between(low, high)} the time of CUDA C++'s that waits as it does, most on {worst.cell}."
     )
     if len(broken):
         reason += f" {len(broken):,} samples failed or never came back, first on {broken['cell'].iloc[0]}."
@@ -110,8 +123,8 @@ def generic_atomics(view: View) -> Verdict:
     need_floor((*gain, *left))
     rest, least, most = span(left)
     reason = (
-        f"with generic addresses update takes {x(low)} to {x(high)} the time it takes with global ones, more beyond "
-        f"the A/A floor in {len(slower)} of {len(gain)} cells; with global ones {x(least)} to {x(most)} CUDA C++'s, "
+        f"with generic addresses update takes {between(low, high)} the time it takes with global ones, more beyond "
+        f"the A/A floor in {len(slower)} of {len(gain)} cells; with global ones {between(least, most)} CUDA C++'s, "
         f"{x(rest)} in the median."
     )
     apart = abs(rest - 1)
@@ -158,7 +171,7 @@ def layout_over_language(view: View) -> Verdict:
         raise Open("undecided", "the layouts and the languages share no cell")
     middle, low, high = span(list(packed.values()))
     reason = (
-        f"packed voxels take {x(low)} to {x(high)} of the plain layout's time; against {len(others)} languages' plain "
+        f"packed voxels take {between(low, high)} of the plain layout's time; against {len(others)} languages' plain "
         f"updates, in {len(rows)} comparisons"
     )
     if losses:
@@ -247,7 +260,7 @@ def need_not_wait(view: View) -> Verdict:
     slower = [c for c in found if c.difference.side > 0]
     middle, low, high = span(found)
     reason = (
-        f"without the wait allocate takes {x(low)} to {x(high)} of the time, less beyond the A/A floor in "
+        f"without the wait allocate takes {between(low, high)} of the time, less beyond the A/A floor in "
         f"{len(faster)} of {len(found)} cells; {len(bad) or 'none'} of {len(judged):,} samples lack a block, and "
         f"{len(red) or 'none'} of {len(gates)} exact gates are red."
     )
@@ -277,7 +290,7 @@ def stock_rustc(view: View) -> Verdict:
         need_floor(found)
     middle, low, high = span(found)
     reason = (
-        f"stock rustc's kernels take {x(low)} to {x(high)} the time of cuda-oxide's, different beyond the A/A floor in "
+        f"stock rustc's kernels take {between(low, high)} the time of cuda-oxide's, different beyond the A/A floor in "
     )
     reason += f"{len(apart)} of {len(rows)} comparisons"
     if apart:

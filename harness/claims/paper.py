@@ -24,7 +24,9 @@ from harness.claims.registry import (
     Verdict,
     View,
     arm_of,
+    between,
     claim,
+    counted,
     ends_missed,
     need_floor,
     over,
@@ -183,7 +185,7 @@ def another_hash(view: View) -> Verdict:
         middle, low, high = span(found)
         rows = tuple(c.row() for c in found)
         reason = (
-            f"the same CUDA kernel with another hash takes {x(low)} to {x(high)} the time, different beyond the A/A "
+            f"the same CUDA kernel with another hash takes {between(low, high)} the time, different beyond the A/A "
         )
         reason += f"floor in {len(moved)} of {len(found)} cells"
         verdict = "reproduced" if moved else "undecided"
@@ -267,10 +269,11 @@ def gate_found_loss(view: View) -> Verdict:
     cell, worst = min(lost, key=lambda name: cells[name].load_factor), max(lost, key=lambda name: lost[name][1])
     reason = (
         f"the bounded probe loses nothing at base (load {cells['base'].load_factor:.3f}), "
-        f"{lost[cell][1]:.0f} of {cells[cell].blocks} blocks at load {cells[cell].load_factor:.3f} ({cell}) and "
-        f"{lost[worst][1]:.0f} of {cells[worst].blocks} at {cells[worst].load_factor:.3f} ({worst}); the exact-set "
-        f"gate counts missing blocks on {', '.join(name for name in lost if missing.get(name))}."
+        f"{lost[cell][1]:.0f} of {cells[cell].blocks} blocks at load {cells[cell].load_factor:.3f} ({cell})"
     )
+    if worst != cell:
+        reason += f" and {lost[worst][1]:.0f} of {cells[worst].blocks} at {cells[worst].load_factor:.3f} ({worst})"
+    reason += f"; the exact-set gate counts missing blocks on {', '.join(name for name in lost if missing.get(name))}."
     return Verdict("reproduced", reason, lost[cell][1], lost[cell][0], lost[cell][1], weight=len(losses))
 
 
@@ -385,10 +388,10 @@ def filled_is_lookup(view: View) -> Verdict:
     slower = [c for c in found if c.difference.side > 0]
     middle, low, high = span(found)
     rows = tuple(c.row() for c in found)
-    reason = f"on a table that has its blocks CUDA's allocate takes {x(low)} to {x(high)} of the time on an empty one "
+    reason = f"on a table that has its blocks CUDA's allocate takes {between(low, high)} of the time on an empty one "
     reason += f"(median {x(middle)}), less beyond the A/A floor in {len(faster)} of {len(found)} cells"
     apart = [c.cell for c in found if c.difference.side == 0]
-    reason += f"; not told apart on {', '.join(apart)}, where passes differ too much" if apart and faster else ""
+    reason += f"; not told apart on {', '.join(apart)}" if apart and faster else ""
     if slower:
         verdict, reason = "refuted", f"{slower[0].cell} is slower on a filled table: {reason}"
     else:
@@ -691,8 +694,9 @@ def real_cells(view: View) -> Verdict:
         missed = ends_missed(low, high, figure, figure)
         misses += [f"{language}, {end}" for end in missed]
         words.append(
-            f"{language} takes {x(low)} to {x(high)} on {len(real)} real cells (the paper {figure[0]} to {figure[1]}), "
-            f"median {x(middle)}, and {x(other)} in the median of {len(synthetic)} synthetic ones"
+            f"{language} takes {between(low, high)} on {counted(len(real), 'real cell')} (the paper {figure[0]} to "
+            f"{figure[1]}), "
+            f"median {x(middle)}, and {x(other)} in the median of {counted(len(synthetic), 'synthetic one')}"
         )
     reason = "; ".join(words)
     cast = view.sweep(TRITON_ALLOCATE, CUDA_ALLOCATE, axes=("trajectory",))
@@ -836,8 +840,8 @@ def totals(view: View) -> Verdict:
     for language in ("rust", "triton") if frames else ():
         here = [row["ratio"] for row in frames if row["language"] == language]
         if here:
-            reason += f" On {len(here)} cells of real frames {language.capitalize()}'s total is {x(min(here))} to "
-            reason += f"{x(max(here))}."
+            reason += f" On real frames, {counted(len(here), 'cell')}, {language.capitalize()}'s total is "
+            reason += f"{between(min(here), max(here))}."
     return figures_verdict(misses, checked, reason, measured=statistics.median(list(shares.values())), rows=tuple(rows))
 
 
@@ -1252,9 +1256,8 @@ def eleven_causes(view: View) -> Verdict:
         else:
             between.append(f"{name} {change:.3g}x")
     if moved:
-        reason = (
-            f"{len(moved)} of {len(rows)} causes move Rust's allocate by more than the A/A floor of {aa_floor:.2%}: "
-        )
+            f"{len(moved)} of {counted(len(rows), 'cause')} move Rust's allocate by more than the A/A floor of "
+            f"{aa_floor:.2%}: "
         reason += f"{', '.join(moved)}; ruled out: {', '.join(ruled_out) or 'none'}"
         reason += f"; neither: {', '.join(between)}" if between else ""
         alike = [row["cause"] for row in rows if row["both"] and any(m.startswith(f"{row['cause']} ") for m in moved)]
@@ -1360,7 +1363,7 @@ def residual(view: View) -> Verdict:
     if not within(small.us.median, figures.paper("residual_smallest")):
         misses.append(SMALL)
     references = [c.reference.median for c in rest if c.reference is not None]
-    reason = f"With both on one stream the median is {x(middle)} ({x(low)} to {x(high)}) and {SMALL} "
+    reason = f"With both on one stream the median is {x(middle)} ({between(low, high)}) and {SMALL} "
     reason += f"{x(small.us.median)}"
     if references and small.reference is not None:
         reason += f"; with CUDA alone on one branch a volume (derived) {x(statistics.median(references))} and "
@@ -1790,6 +1793,6 @@ def update_within(view: View) -> Verdict:
     limit = figures.stage_range("update", "triton")[1]
     middle, low, high = span(found)
     worst = max(found, key=lambda c: c.us.median)
-    reason = f"Triton's update takes {x(low)} to {x(high)} CUDA C++'s time in {len(found)} cells, most on {worst.cell}."
+    reason = f"Triton's update takes {between(low, high)} CUDA C++'s time in {len(found)} cells, most on {worst.cell}."
     rows = tuple(c.row() for c in found)
     return Verdict(over(found, limit) or "reproduced", reason, middle, low, high, worst_floor(found), rows)

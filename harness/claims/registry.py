@@ -372,7 +372,10 @@ class View:
         if len(found) < least:
             where = f" of axis {', '.join(axes)}" if axes else ""
             passes = statistics.MIN_PASSES
-            raise Open("undecided", f"{len(found)} cells{where} with {passes} passes of both kernels, {least} needed")
+            raise Open(
+                "undecided",
+                f"{counted(len(found), 'cell')}{where} with {passes} passes of both kernels, {least} needed",
+            )
         return found
 
     def cells(self, axes: Sequence[str] | None = None) -> list[str]:
@@ -395,7 +398,8 @@ class View:
         for kernel, cell in keys:
             count = len(self.table.medians(kernel, cell))
             if count < statistics.MIN_PASSES:
-                raise Open("undecided", f"{count} passes of {kernel} on {cell}, {statistics.MIN_PASSES} needed")
+                passes = "1 pass" if count == 1 else f"{count} passes"
+                raise Open("undecided", f"{passes} of {kernel} on {cell}, {statistics.MIN_PASSES} needed")
 
     def median_us(self, kernel: str, cell: str, regime: Regime = SERIAL) -> float | None:
         """Median over passes of the passes' median time, microseconds a launch."""
@@ -500,3 +504,13 @@ def worst_floor(found: Sequence[Compared]) -> float | None:
 def x(value: float) -> str:
     """A ratio as text."""
     return f"{value:.3g}x" if value < 10 else f"{value:.1f}x"
+
+
+def between(low: float, high: float) -> str:
+    """`1.02x to 1.3x`, or one ratio where both read the same."""
+    return f"{x(low)} to {x(high)}" if x(low) != x(high) else x(low)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 cell`, `12 cells`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
