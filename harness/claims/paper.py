@@ -1238,7 +1238,7 @@ def eleven_causes(view: View) -> Verdict:
         raise Open("undecided", "no A/A control on base")
     moved: list[str] = []
     ruled_out: list[str] = []
-    between: list[str] = []
+    neither: list[str] = []
     rows: list[dict[str, Any]] = []
     for name in HYPOTHESES:
         change = view.value(f"hypothesis.{name}.ratio")
@@ -1254,12 +1254,12 @@ def eleven_causes(view: View) -> Verdict:
         elif 1 - aa_floor <= low and high <= 1 + aa_floor:
             ruled_out.append(f"{name} {change:.3g}x")
         else:
-            between.append(f"{name} {change:.3g}x")
+            neither.append(f"{name} {change:.3g}x")
     if moved:
-            f"{len(moved)} of {counted(len(rows), 'cause')} move Rust's allocate by more than the A/A floor of "
-            f"{aa_floor:.2%}: "
+        reason = f"{len(moved)} of {counted(len(rows), 'cause')} move Rust's allocate by more than the A/A floor of "
+        reason += f"{aa_floor:.2%}: "
         reason += f"{', '.join(moved)}; ruled out: {', '.join(ruled_out) or 'none'}"
-        reason += f"; neither: {', '.join(between)}" if between else ""
+        reason += f"; neither: {', '.join(neither)}" if neither else ""
         alike = [row["cause"] for row in rows if row["both"] and any(m.startswith(f"{row['cause']} ") for m in moved)]
         reason += f". CUDA C++ has {', '.join(alike)} as well, which set no language apart" if alike else ""
         if gap is not None:
@@ -1271,8 +1271,8 @@ def eleven_causes(view: View) -> Verdict:
         absent = [name for name in HYPOTHESES if name not in {row["cause"] for row in rows}]
         reason = f"{len(rows)} of {len(HYPOTHESES)} causes tried, missing {', '.join(absent)}."
         return Verdict("undecided", reason, floor=aa_floor, rows=tuple(rows))
-    if between:
-        reason = f"within their passes' range neither ruled out nor shown: {', '.join(between)}."
+    if neither:
+        reason = f"within their passes' range neither ruled out nor shown: {', '.join(neither)}."
         return Verdict("undecided", reason, floor=aa_floor, rows=tuple(rows))
     return Verdict(
         "reproduced", f"none of {len(rows)} moves it beyond the A/A floor.", len(rows), floor=aa_floor, rows=tuple(rows)
