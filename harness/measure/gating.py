@@ -18,7 +18,7 @@ from harness.gates.crossarm import cross_gate
 from harness.gates.loss import lost_blocks
 from harness.gates.result import GateResult
 from harness.gates.run import gate_arm
-from harness.measure.plan import TWIN, row_of
+from harness.measure.plan import CONTRACTED, TWIN, row_of
 from harness.workload.cells import Cell
 from harness.workload.fused import Fused, RawVolume
 from harness.workload.reference import Reference, evaluate_frames
@@ -64,8 +64,9 @@ class Rig(Protocol):
 
 def subjects(labels: Collection[str], place: str) -> list[Subject]:
     """Arms whose kernels are all here, then every kernel that no arm covers. A twin is the same cubin: not twice.
-    A variant that breaks something (its row says what) has no gate to pass."""
-    here = {label for label in labels if not label.endswith(TWIN) and not row_of(label).breaks}
+    A variant that breaks something (its row says what) has no gate to pass; a contracted one is compared with its own
+    uncontracted build instead."""
+    here = {label for label in labels if not label.endswith((TWIN, CONTRACTED)) and not row_of(label).breaks}
     found = [
         Subject(arm.name, arm.allocate, arm.update)
         for arm in ARMS.values()

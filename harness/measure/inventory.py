@@ -68,7 +68,7 @@ def take_inventory(
     """Every wanted kernel and the helpers, for one architecture.
 
     Args:
-        controls: further builds of the rows (`NAME@nofmad`), taken if they are there.
+        controls: further builds of the rows (`NAME/fma`, `NAME@nofmad`), listed where they are not there.
 
     Returns:
         What is there by name, and what is not with its reason.
@@ -89,14 +89,16 @@ def take_inventory(
             there[name] = found
         else:
             skipped.append(found)
+    missing = [s for s in skipped if s.status == "unavailable" and not KERNELS[s.kernel].slow_build]
     for name in controls:
         found = find_built(build, arch, name)
         if isinstance(found, Built):
             there[name] = found
+        else:
+            skipped.append(found)
     gone = [entry for entry in skipped if entry.kernel in HELPERS]
     if gone:
         raise IrrError(f"{gone[0].kernel} is needed by every cell: {gone[0].why}", f"./irr build --arch {arch}")
-    missing = [s for s in skipped if s.status == "unavailable" and not KERNELS[s.kernel].slow_build]
     if missing and not allow_missing:
         names = ", ".join(entry.kernel for entry in missing[:4]) + (" ..." if len(missing) > 4 else "")
         raise IrrError(

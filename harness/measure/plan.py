@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from harness.archive.schema import PlanEntry
 from harness.build.kernels import KERNELS, Kernel
+from harness.build.manifest import FLAVOURS
 from harness.errors import UsageError
 from harness.workload.cells import Cell
 from harness.workload.programs import Program
@@ -34,6 +35,9 @@ TWINS = ("cuda/allocate/plain", "cuda/update/plain")
 
 TWIN = "@twin"
 
+CONTRACTED = FLAVOURS["fma"]
+"""A kernel as its compiler contracts it: timed, and never judged exactly (harness/measure/contracted.py)."""
+
 OLDER = "@sm80"
 """A program's PTX for sm_80, compiled by the driver for a newer card (B4)."""
 
@@ -42,7 +46,7 @@ CONCURRENT_VARIANTS = ("plain", "while")
 
 def row_of(label: str) -> Kernel:
     """The kernel table's row of a sample name (`@twin`, `@bundled` and `/fma` taken off)."""
-    return KERNELS[file_name(label).split("@")[0].removesuffix("/fma")]
+    return KERNELS[file_name(label).split("@")[0].removesuffix(CONTRACTED)]
 
 
 def file_name(label: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,9 @@ from harness.workload.programs import load_programs
 from harness.workload.trajectories import NeedsData, all_cells, frame_evidence
 
 NO_JIT = "PTX through the driver's compiler (load = jit)"
+
+NOT_EXACTLY = "kernels /fma are timed, compared with their uncontracted twins, and not judged exactly"
+WHY_NOT_EXACTLY = "contraction may move a sample across a face of a voxel or over the bound of the occlusion test"
 
 HOST_CELLS = ("pts-20k", "plane-320k")
 HOST_ROUNDS, HOST_BATCH = 5, 2
@@ -283,24 +287,44 @@ def contraction_request(found: Found, asked: Asked) -> Request:
     )
 
 
-def study_request(found: Found, asked: Asked, name: str) -> Request:
+def frame_cells(globs: Sequence[str]) -> tuple[dict[str, Cell], list[Skipped]]:
+    """Cells of trajectories that match, counted; and those whose frames are not here."""
+    every, found, missing = all_cells(), {}, []
+    for name in every.recipes:
+        if not any(fnmatch.fnmatchcase(name, glob) for glob in globs):
+            continue
+        try:
+            found[name] = every[name]
+        except NeedsData as error:
+            missing.append(Skipped(kernel="*", cell=name, status="needs-data", why=error.what))
+    return found, missing
+
+
+def study_request(found: Found, asked: Asked, name: str, *, build: Path = BUILD) -> Request:
     """A study of the table (harness/measure/studies.py) on GPUs.
 
     Raises:
         UsageError: no study has that name. IrrError: as `make_ready`.
     """
     study = find_study(name)
-    ready = make_ready(found, asked, study.rows())
-    plan = study.plan([row.name for row in ready.rows], multiprocessors())
-    here = {**load_cells(), **load_cells(STUDY_CELLS_FILE)}
+    controls = study.controls()
+    ready = make_ready(found, asked, study.rows(), build=build, controls=controls)
+    frames, missing = frame_cells(study.frames())
+    labels = [*(row.name for row in ready.rows), *(name for name in controls if name in ready.there)]
+    plan = study.plan(labels, multiprocessors(), frames)
+    here = {**load_cells(), **load_cells(STUDY_CELLS_FILE), **frames}
     names = {planning.variant_of(entry.cell)[0] for entry in plan}
     broken = {row.name: row.breaks for row in study.rows() if row.breaks}
     unjudged = [Note(what=f"{kernel} is timed and never judged", why=why) for kernel, why in broken.items()]
+    if any(label.endswith(planning.CONTRACTED) for label in labels):
+        unjudged.append(Note(what=NOT_EXACTLY, why=WHY_NOT_EXACTLY))
     return ready.request(
         asked,
         plan,
         study=name,
         flags=[*ready.flags, *unjudged],
+        skipped=[*ready.skipped, *missing],
+        evidence=frame_evidence(frames.values()),
         rounds=study.rounds,
         gates_once=True,
         trajectories={n: here[n] for n in here if n in names and n not in load_cells()},

@@ -28,7 +28,7 @@ from harness.workload.programs import Program
 HOST = "host"
 
 Findings = tuple[list[dict[str, Any]], list[GateResult]]
-"""Rows of evidence.json, and gates, that a cell without volumes gives."""
+"""Rows of evidence.json, and gates, that a cell gives beyond samples and the gates of its arms."""
 
 
 class Rig(Protocol):
@@ -174,7 +174,7 @@ class GpuRig:
 
     def __init__(self, station: GpuStation, cell: Cell, size: int) -> None:
         gpu = station._gpu
-        self.station = station
+        self.station, self.name = station, cell.name
         scene = cell.scene()
         free = station.gpu.free_bytes()
         snapshots = 2 if cell.warm else 1
@@ -202,7 +202,9 @@ class GpuRig:
         return self.cell.batch(kernel, launch, table, l2, graph)
 
     def findings(self, labels: Sequence[str], references: Path) -> Findings:
-        return [], []
+        from harness.measure.contracted import contraction_findings
+
+        return contraction_findings(self.cell, self.name, self.station.kernels, labels)
 
     def outcome(self, allocate: str, update: str, arm: str, extract: bool) -> Outcome:
         kernels = self.station.kernels

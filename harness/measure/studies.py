@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.archive.schema import PlanEntry
+from harness.build.build import flavours
 from harness.build.kernels import KERNELS, Kernel
+from harness.build.manifest import FLAVOURS
 from harness.errors import UsageError
-from harness.measure.plan import TWIN, TWINS, Regime
+from harness.measure.plan import TWIN, TWINS, Regime, row_of
 
 FRESH, FILLED, CONCURRENT = Regime(), Regime(table="filled"), Regime(launch="concurrent")
 BASES = ("cuda/allocate/plain", "cuda/update/plain")
@@ -32,6 +34,7 @@ class Question:
             of its kernels over CUDA C++'s.
         decides: ids of the claims it decides; none for a figure alone.
         kernels: globs of kernel names. cells: names, `+sms*` for the two numbers of multiprocessors.
+        frames: globs of cells of trajectories, as far as their frames are here.
         regimes: all of them for allocate; other stages know a fresh table only.
     """
 
@@ -41,6 +44,7 @@ class Question:
     kernels: tuple[str, ...]
     cells: tuple[str, ...]
     regimes: tuple[Regime, ...] = (FRESH,)
+    frames: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Study:
 
     Attributes:
         questions: what it is made of. rounds: of each cell and pass.
+        flavours: further builds of its kernels (harness/build/build.py: flavours), each timed where its kernel is.
         counted_cells: where Nsight Compute counts the study's kernels after the passes, each where it is timed, all but
             those of SWEPT.
         sanitized: globs of kernels that compute-sanitizer judges before the passes; those that break something too,
@@ -57,6 +62,7 @@ class Study:
 
     questions: tuple[Question, ...]
     rounds: int = 15
+    flavours: tuple[str, ...] = ()
     counted_cells: tuple[str, ...] = ()
     sanitized: tuple[str, ...] = ()
     sanitizer_s: float = 120.0
@@ -65,6 +71,10 @@ class Study:
         """Kernels of the study, in the table's order, the two that everything is compared with among them."""
         patterns = [*BASES, *(pattern for question in self.questions for pattern in question.kernels)]
         return [k for k in KERNELS.values() if any(fnmatch.fnmatchcase(k.name, p) for p in patterns) and not k.contract]
+
+    def controls(self) -> list[str]:
+        """Names of its kernels' further builds."""
+        return [row.name + FLAVOURS[f] for row in self.rows() for f in self.flavours if f in flavours(row)]
 
     def counted(self, plan: Sequence[PlanEntry]) -> list[str]:
         """Kernels of a plan that Nsight Compute counts."""
@@ -78,21 +88,27 @@ class Study:
     def cells(self) -> list[str]:
         return list(dict.fromkeys(cell for question in self.questions for cell in question.cells))
 
-    def plan(self, there: Collection[str], sms: int | None = None) -> list[PlanEntry]:
+    def frames(self) -> list[str]:
+        return list(dict.fromkeys(glob for question in self.questions for glob in question.frames))
+
+    def plan(self, there: Collection[str], sms: int | None = None, frames: Collection[str] = ()) -> list[PlanEntry]:
         """Every entry of kernels that are there, once, by cell; the two bases and their twins in every cell.
 
         Args:
+            there: names of kernels, those of their further builds among them.
             sms: multiprocessors of the device; cells `NAME+sms` are left out where they are not known.
+            frames: cells of trajectories whose frames are here.
         """
         entries: dict[tuple[str, str, Regime], None] = {}
         for question in self.questions:
-            names = [n for n in there if any(fnmatch.fnmatchcase(n, p) for p in question.kernels)]
-            stages = {KERNELS[name].stage for name in names}
+            names = [n for n in there if any(fnmatch.fnmatchcase(row_of(n).name, p) for p in question.kernels)]
+            stages = {row_of(name).stage for name in names}
             names += [n for n in BASES if n in there and n not in names and _beside(KERNELS[n].stage, stages)]
             names += [n + TWIN for n in names if n in TWINS]
-            for cell in question.cells:
+            seen = [cell for cell in frames if any(fnmatch.fnmatchcase(cell, p) for p in question.frames)]
+            for cell in (*question.cells, *seen):
                 for name in names:
-                    stage = KERNELS[name.removesuffix(TWIN)].stage
+                    stage = row_of(name).stage
                     for regime in question.regimes:
                         if stage != "allocate" and regime.table != "fresh":
                             continue
@@ -103,7 +119,7 @@ class Study:
             PlanEntry(
                 cell=cell,
                 kernel=name,
-                stage=KERNELS[name.removesuffix(TWIN)].stage,
+                stage=row_of(name).stage,
                 launch=regime.launch,
                 table=regime.table,
                 l2=regime.l2,
@@ -267,6 +283,24 @@ STUDIES: dict[str, Study] = {
             ),
         ),
         rounds=10,
+    ),
+    "contracted": Study(
+        (
+            Question(
+                "What changes when the compiler may contract?",
+                "contracted",
+                (),
+                (
+                    "cuda/allocate/plain", "cuda/update/plain", "rust-nvptx/*/plain", "rust-oxide/*/plain",
+                    "rust-oxide/*/global", "triton/*/static8", "triton/*/while",
+                ),
+                ("base", "plane-320k", "r-2.0"),
+                frames=("*-cold", "*-cold-noise"),
+            ),
+        ),
+        rounds=10,
+        flavours=("fma",),
+        sanitized=("*/fma",),
     ),
 }  # fmt: skip
 

@@ -180,6 +180,7 @@ class CellRun:
             timed = time.perf_counter()
             evidence, compared = self._findings(rig)
             gates += compared
+            failed |= {gate["arm"] for gate in compared if not gate["ok"]}
             more, failed_after = self._judge(rig, "after") if orders.gates_after else ([], set())
         finally:
             batches = {}
@@ -252,17 +253,24 @@ class CellRun:
         )
 
     def _findings(self, rig: Rig) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """What a program's images and clocks show, and rows of gates.json: once a device, they repeat in every pass."""
-        if isinstance(self.cell, Cell) or self.orders.pass_number:
+        """What a program's images and clocks, or contracted volumes show, and rows of gates.json: once a device, they
+        repeat in every pass."""
+        if self.variant or self.orders.pass_number:
             return [], []
         self.heart.expect(self.orders.deadlines[0], json.dumps([self.name, "the findings", ""]))
         found, gates = rig.findings([entry.kernel for entry in self.entries], Path(self.orders.references))
         uuid = str(self.station.facts["uuid"])
         records = [
             gate_record(
-                g.to_json(), arm=g.subject, place="gpu", cell=self.name, when="after", pass_number=0, device_uuid=uuid
+                gate.to_json(),
+                arm=gate.subject.split(" on ")[0],
+                place="gpu",
+                cell=self.name,
+                when="after",
+                pass_number=0,
+                device_uuid=uuid,
             )
-            for g in gates
+            for gate in gates
         ]
         return found, [record_json(record) for record in records]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.build.kernels import KERNELS
-from harness.build.manifest import Manifest, Parameter, manifest_path
+from harness.build.manifest import Manifest, Parameter, load_manifest, manifest_path
 from harness.build.sources import current_source_hash
 from harness.workload.volume import VOLUME_DTYPE
 
@@ -23,6 +23,16 @@ def parameters(name: str) -> list[Parameter]:
         found.append(Parameter(label, at, size))
         at += size
     return found
+
+
+def make_flavour(folder: Path, names: Iterable[str], flavour: str, arch: int = 90) -> None:
+    """Further builds of kernels that `make_build` has made: the same stand-ins under their own names."""
+    for name in names:
+        manifest = load_manifest(manifest_path(folder, arch, name))
+        manifest.flavour, manifest.contract = flavour, flavour == "fma"
+        path = manifest_path(folder, arch, manifest.name)
+        manifest.save(path)
+        path.with_suffix(".cubin").write_text(manifest.language)
 
 
 def make_build(folder: Path, names: Iterable[str], arch: int = 90) -> Path:
