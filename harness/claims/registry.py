@@ -465,8 +465,8 @@ def ends_missed(low: float, high: float, figure: tuple[float, float], inner: tup
         low, high: ours. figure: the paper's range over all its cells and cards. inner: its range over our cells, which
             ours must reach. An end between the two is met.
     """
-    outside = {"the lowest": low < figure[0] * (1 - FIGURE) or low > inner[0] * (1 + FIGURE)}
-    outside["the highest"] = high > figure[1] * (1 + FIGURE) or high < inner[1] * (1 - FIGURE)
+    outside = {"lowest": low < figure[0] * (1 - FIGURE) or low > inner[0] * (1 + FIGURE)}
+    outside["highest"] = high > figure[1] * (1 + FIGURE) or high < inner[1] * (1 - FIGURE)
     return [name for name, missed in outside.items() if missed]
 
 
