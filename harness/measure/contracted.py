@@ -87,8 +87,8 @@ def contraction_findings(
         cell: device.gpu.GpuCell. name: the cell's. kernels: loaded ones by sample name. labels: those of the plan.
 
     Returns:
-        Rows of evidence.json, `contraction.ARM.CELL.*`; and two gates an arm: the contracted allocate's table, and
-        `contraction_gate` of its update.
+        Rows of evidence.json, `contraction.ARM.CELL.*` and `contraction.ARM.same_code`; and two gates an arm: the
+        contracted allocate's table, and `contraction_gate` of its update.
     """
     found: list[Finding] = []
     gates: list[GateResult] = []
@@ -116,10 +116,18 @@ def contraction_findings(
             for key, (value, unit, what) in values.items()
         ]
         kernels_of = arm.allocate + CONTRACTED, arm.update + CONTRACTED
+        same = all(_same_code(kernels[kernel], kernels[kernel + CONTRACTED]) for kernel in (arm.allocate, arm.update))
+        what = "whether allocate's and update's instructions are the same in both builds: nothing was contracted"
+        found.append({"name": f"contraction.{arm.name}.same_code", "value": same, "unit": "", "how": what})
         bounded = any(KERNELS[kernel].bounded for kernel in (arm.allocate, arm.update))
         gates.append(table_gate(fused, cell.config, f"{kernels_of[0]} on {name}"))
         gates.append(contraction_gate(plain, fused, noise, change, bounded, f"{kernels_of[1]} on {name}"))
     return found, gates
+
+
+def _same_code(off: Any, on: Any) -> bool:
+    """Whether two loaded kernels have the same instructions; not where nothing says what they have."""
+    return bool(off.manifest.code_sha256) and off.manifest.code_sha256 == on.manifest.code_sha256
 
 
 def contraction_gate(
