@@ -476,6 +476,16 @@ def test_the_tally_counts_every_claim() -> None:
     assert tally(["reproduced", "refuted", "refuted"]) == "Of 3 claims 1 holds here, 2 do not hold."
 
 
+def test_times_in_a_column_have_four_digits() -> None:
+    assert [figures.four(us) for us in (17.6, 166.0, 1743.2, 8.0, 0.805)] == [
+        "17.60",
+        "166.0",
+        "1,743",
+        "8.000",
+        "0.805",
+    ]
+
+
 def test_a_cell_in_which_an_arm_lost_data_once_has_no_ratio_anywhere(tmp_path: Path) -> None:
     """The rounds that happened to lose nothing are not the kernel's: as verdicts leave the cell out, so do pictures."""
     rows = sample_rows({(CA, "lf-lo"): 20.0, (TA, "lf-lo"): 100.0, (CU, "lf-lo"): 80.0, (TU, "lf-lo"): 80.0})

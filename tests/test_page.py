@@ -182,6 +182,34 @@ def test_the_head_says_how_many_devices_there_were(tmp_path: Path) -> None:
     assert "<h1>What holds on 2 x Card</h1>" in text
 
 
+def test_numbers_behind_a_claim_are_numbers_and_ranges() -> None:
+    rows = [
+        {"cell": "base", "paper_low": 1.02, "range": [1.02, 3.33], "of": ["a", "b"]},
+        {"cell": "r", "paper_low": 11.2},
+    ]
+    found = report_page._rows_table({"rows": rows})
+    assert found == {
+        "heads": [("cell", False), ("paper low", True), ("range", False), ("of", False)],
+        "rows": [["base", "1.02", "1.02 to 3.33", "a, b"], ["r", "11.2", "", ""]],
+    }
+    assert report_page._rows_table({"rows": []}) is None
+
+
+@pytest.mark.browser
+def test_no_word_of_a_table_breaks_in_its_middle(start: Browser, made: Path) -> None:
+    """A narrow column may break at a space; a number on two lines is another number."""
+    browser = start(made, width=1200)
+    broken = """
+      for (const d of document.querySelectorAll('details')) d.open = true;
+      return [...document.querySelectorAll('.claim td.n, .data td.n')].filter(cell => {
+        const range = document.createRange(); range.selectNodeContents(cell);
+        return new Set([...range.getClientRects()].map(r => Math.round(r.top))).size > 1;
+      }).map(cell => cell.textContent)"""
+    assert browser.execute_script(broken) == []
+    claims = "return document.querySelectorAll('.claim td.n').length"
+    assert browser.execute_script(claims) > 20
+
+
 def test_what_each_device_says_of_a_claim_stands_under_it() -> None:
     alone = [
         {"device": "GPU-aaaaaaaa-1", "verdict": "reproduced", "measured": 1.0123, "range": [1.001, 1.02]},

@@ -175,6 +175,12 @@ def n(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}"
 
 
+def four(value: float) -> str:
+    """A time in a column of a figure: four digits, zeros at the end among them, whole from a thousand on."""
+    decimals = 3 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{value:,.{min(3, max(0, decimals))}f}"
+
+
 def num(value: Value) -> float:
     """A number of a row; not a number where it is empty."""
     return float(value) if isinstance(value, (int, float)) else math.nan

@@ -41,6 +41,7 @@ from harness.report.drawing import (
     Plot,
     count,
     ends,
+    four,
     grid,
     legend,
     listed,
@@ -446,6 +447,8 @@ def allocate_share(view: View) -> Plot:
     parts = []
     for name, *_ in arms:
         shares = [100 * num(row["share"]) for row in rows if row["arm"] == name]
+        if not shares:
+            continue
         low, high = f"{min(shares):.0f}", f"{max(shares):.0f}"
         parts.append(f"{low} to {high} percent of {name}'s" if low != high else f"{low} percent of {name}'s")
     answer = f"Allocate is {', '.join(parts)} integration time; the paper says about a tenth."
@@ -587,7 +590,7 @@ def variants(view: View) -> Plot:
                 textcoords="offset points", va="center", ha="right", fontsize=8,
             )  # fmt: skip
             axes.annotate(
-                f"{num(row['us']):.4g} us", (1.0, index), xycoords=("axes fraction", "data"), xytext=(100, 0),
+                f"{four(num(row['us']))} us", (1.0, index), xycoords=("axes fraction", "data"), xytext=(100, 0),
                 textcoords="offset points", va="center", ha="right", fontsize=8,
             )  # fmt: skip
             if index and row["stage"] != rows[index - 1]["stage"]:
@@ -832,7 +835,7 @@ def counters(view: View) -> Plot:
 # ------------------------------------------------------------------------------------------------------ devices
 
 
-@figure("devices", "The same ratios on each device", "Do the devices agree?", ("devices",))
+@figure("devices", "The same ratios on each device", "Do the devices agree?", ("by_device",))
 def devices(view: View) -> Plot:
     timed_or_missing(view, CUDA_ALLOCATE)
     names = devices_of(view)

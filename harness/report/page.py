@@ -289,7 +289,7 @@ def _missing(run: Run, found: Sequence[Figure | Absent]) -> list[Absent]:
     """Figures that are not there, but for those that only another study can have."""
     others = {asks for study in (*STUDIES, "real") if study != run.study for asks in own_questions(study)}
     others -= own_questions(run.study)
-    return [item for item in found if isinstance(item, Absent) and (item.question not in others or not run.gpu)]
+    return [item for item in found if isinstance(item, Absent) and item.question not in others]
 
 
 def _questions(found: Sequence[Figure | Absent], tables: Sequence[Table], own: set[str]) -> list[dict[str, Any]]:
@@ -338,7 +338,13 @@ def _rows_table(row: dict[str, Any]) -> dict[str, Any] | None:
     if not rows:
         return None
     keys = list(dict.fromkeys(key for item in rows for key in item))
-    return {"keys": keys, "rows": [[_plain(item.get(key)) for key in keys] for item in rows]}
+    numeric = [all(isinstance(item.get(key), (int, float, type(None))) for item in rows) for key in keys]
+    heads = [(key.replace("_", " "), number) for key, number in zip(keys, numeric, strict=True)]
+    down = [
+        _words([item.get(key) for item in rows]) if number else [_plain(item.get(key)) for item in rows]
+        for key, number in zip(keys, numeric, strict=True)
+    ]
+    return {"heads": heads, "rows": [list(words) for words in zip(*down, strict=True)]}
 
 
 def _plain(value: Any) -> str:
@@ -346,6 +352,9 @@ def _plain(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list) and value and all(isinstance(item, (int, float, str)) for item in value):
+        between = " to " if len(value) == 2 and not any(isinstance(item, (bool, str)) for item in value) else ", "
+        return between.join(_plain(item) for item in value)
     return _word(value) if isinstance(value, (int, float, str)) else json.dumps(value, sort_keys=True)
 
 

@@ -429,7 +429,7 @@ def by_device(view: View) -> Table:
         *(Column(f"{r}{i}", f"{r}, device {i}") for r in regimes for i in range(len(uuids))),
     )  # fmt: skip
     note = f"{REGIME_NOTE} {'; '.join(f'device {i}: {uuid}' for i, uuid in enumerate(uuids))}."
-    return Table("devices", "Ratio to CUDA C++ on each device", columns, tuple(rows), note)
+    return Table("by_device", "Ratio to CUDA C++ on each device", columns, tuple(rows), note)
 
 
 COUNTERS: tuple[tuple[str, str, str, float], ...] = (
