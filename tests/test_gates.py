@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from harness.device.host import HostLibrary, HostVolume
 from harness.device.identity import match_bus
 from harness.errors import IrrError, UsageError
 from harness.gates import analytic, crossarm, exact, loss, surface, table
+from harness.gates.once import Once
 from harness.gates.result import GateResult, judge, passed, skip
 from harness.gates.run import Hung, coverage_gate, gate_arm, run_gates, summary, unreachable, within
 from harness.workload.adversarial import adversarial_cases, scene_of
@@ -105,6 +108,29 @@ def test_a_result_is_strict_json() -> None:
     )
     text = json.dumps(result.to_json(), allow_nan=False)
     assert json.loads(text)["detail"] == {"x": None, "n": 3} and not json.loads(text)["ok"]
+
+
+def test_what_several_gates_need_is_made_once_for_an_object_and_forgotten_with_it() -> None:
+    class Volume:
+        pass
+
+    kept: Once[Volume, int] = Once()
+    volumes, made = [Volume(), Volume()], []
+
+    def slow(value: int) -> int:
+        time.sleep(0.02)
+        made.append(value)
+        return value
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: kept(volumes[0], lambda: slow(1)), range(8))) == [1] * 8
+    assert kept(volumes[1], lambda: slow(2)) == 2 and made == [1, 2]
+    with pytest.raises(ZeroDivisionError):
+        kept(third := Volume(), lambda: 1 // 0)
+    assert kept(third, lambda: 3) == 3
+    del volumes[0]
+    gc.collect()
+    assert len(kept._places) == 2
 
 
 # --- every gate on the host arm, untouched and with one thing wrong ---------------------------------------------------
@@ -192,15 +218,17 @@ def test_the_geometric_gate_sees_a_block_too_far_and_one_left_out(cell) -> None:
     scene, shape = cell.scene(), analytic.surface_of(cell)
     assert shape is not None
     coords = evaluate(scene, cell.config).coords
-    assert analytic.geometric_gate(coords, scene.points, shape, cell.config, "s").ok
+    assert analytic.geometric_gate(coords, scene, shape, cell.config, "s").ok
     far = np.concatenate([coords, np.array([[40, 40, 40]], np.int32)])
-    assert analytic.geometric_gate(far, scene.points, shape, cell.config, "s").detail["outside"] == 1
+    assert analytic.geometric_gate(far, scene, shape, cell.config, "s").detail["outside"] == 1
     held = np.floor(scene.points[len(scene) // 2] / (8 * cell.config.h)).astype(np.int32)
     less = coords[~(coords == held).all(axis=1)]
     assert len(less) == len(coords) - 1
-    result = analytic.geometric_gate(less, scene.points, shape, cell.config, "s")
+    result = analytic.geometric_gate(less, scene, shape, cell.config, "s")
     assert result.failed and result.detail["missing"] == 1
-    assert analytic.geometric_gate(coords[:0], scene.points[:0], shape, cell.config, "s").failed
+    assert analytic.geometric_gate(
+        coords[:0], dataclasses.replace(scene, points=scene.points[:0]), shape, cell.config, "s"
+    ).failed
 
 
 def test_distances_to_boxes_are_those_of_their_nearest_points() -> None:

@@ -27,6 +27,7 @@ from harness.measure.inventory import Built, find_built, take_inventory
 from harness.measure.manager import Manager, Request, empty_run
 from harness.measure.plan import make_plan
 from harness.measure.worker import utc_now
+from harness.workload.adversarial import adversarial_cases
 from harness.workload.cells import load_cells
 
 SIMULATED = ROOT / "tests" / "simulated"
@@ -109,10 +110,14 @@ def test_the_whole_job_on_two_gpus_killed_twice(tmp_path: Path) -> None:
     for uuid in devices:
         here = found.samples[found.samples["device_uuid"] == uuid]
         assert len(here) == len(found.samples) // 2
-        assert {(g.pass_number, g.when) for g in found.gates if g.device_uuid == uuid and g.tier == "exact"} == {
+        timed = [g for g in found.gates if g.device_uuid == uuid and g.tier == "exact" and g.pass_number is not None]
+        assert {(g.pass_number, g.when) for g in timed} == {
             (number, when) for number in range(3) for when in ("before", "after")
         }
-    assert all(gate.ok for gate in found.gates) and {g.tier for g in found.gates} >= {"sanitizer", "exact", "table"}
+    # The adversarial cases have a process of their own, which sees no simulated GPU; once for both devices and all kills.
+    apart = [gate for gate in found.gates if gate.cell in adversarial_cases() and gate.arm == "cuda"]
+    assert len(apart) == len(adversarial_cases()) and all(gate.skipped for gate in apart)
+    assert all(gate.ok or gate.skipped for gate in found.gates) and {g.tier for g in found.gates} >= {"sanitizer", "exact", "table"}
     assert sorted(path.name for path in root.iterdir()) == ["SHA256SUMS", "raw"]
 
 
@@ -283,6 +288,17 @@ def test_what_no_sanitizer_judged_in_time_is_said(monkeypatch: pytest.MonkeyPatc
     assert found.gates == []
     [flag] = found.flags
     assert flag["what"] == "compute-sanitizer memcheck judged 0 of 8 kernels" and "cuda/allocate/h" in flag["why"]
+
+
+def test_adversarial_cases_run_in_a_process_of_their_own(tmp_path: Path) -> None:
+    """Rows for gates.json; without a GPU each says so and none has passed by it, and a process that fails is a flag."""
+    found = tools.judge_adversarial("GPU-x", str(tmp_path), ["cuda", "triton"], threading.Event())
+    arms = [gate for gate in found.gates if gate["arm"] in ("cuda", "triton")]
+    assert found.flags == [] and {gate["cell"] for gate in arms} == set(adversarial_cases())
+    # Nothing is built in that folder: said with its reason, with a GPU as without one, and never passed.
+    assert all(gate["skipped"] for gate in arms) and not any(gate["ok"] for gate in arms)
+    broken = tools.judge_adversarial("GPU-x", str(tmp_path), ["nobody"], threading.Event())
+    assert broken.gates == [] and broken.flags[0]["what"] == "adversarial cases" and "exit 1" in broken.flags[0]["why"]
 
 
 # --- the same on a GPU ------------------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from harness.gates.once import Once
 from harness.gates.result import GateResult, judge
 from harness.workload.cells import Cell
+from harness.workload.scenes import Scene
 from harness.workload.table import pack
 from harness.workload.volume import BLOCK_EDGE, KEY_BIAS, VolumeConfig
 
@@ -148,7 +150,7 @@ def surface_gate(vertices: np.ndarray, surface: Surface, config: VolumeConfig, s
 
 
 def geometric_gate(
-    coords: np.ndarray, points: np.ndarray, surface: Surface, config: VolumeConfig, subject: str
+    coords: np.ndarray, scene: Scene, surface: Surface, config: VolumeConfig, subject: str
 ) -> GateResult:
     """The block set against the surface itself (algorithm: Two independent gates, b).
 
@@ -156,49 +158,70 @@ def geometric_gate(
     holds a point must be built. A point within float32 rounding of a block's face may belong to either side.
 
     Args:
-        coords: (m, 3) i32 built blocks. points: (n, 3) f32, metres, without skipped ones.
+        coords: (m, 3) i32 built blocks. scene: without points that are skipped.
     """
     edge = BLOCK_EDGE * float(config.h)
     band = float(config.trunc) + float(np.sqrt(3)) * float(config.h)
     low = np.asarray(coords, np.float64) * edge
     distance = surface.box_distance(low, low + edge)
     outside = int((distance > band).sum())
-    held, missing = _point_blocks(points, edge, pack(coords))
+    held = _POINT_BLOCKS(scene, lambda: PointBlocks.of(scene.points, edge))
+    if held.edge != edge:
+        held = PointBlocks.of(scene.points, edge)
+    missing = held.missing(pack(coords))
     return judge(
         "geometric",
         "analytic",
         subject,
-        min(len(coords), held),
+        min(len(coords), len(held)),
         {
             "band": (outside == 0, f"{outside} blocks lie outside the truncation band"),
-            "points": (missing == 0, f"{missing} of {held} blocks that hold a point are not built"),
+            "points": (missing == 0, f"{missing} of {len(held)} blocks that hold a point are not built"),
         },
         {
             "blocks": len(coords),
             "outside": outside,
             "farthest_m": float(distance.max()) if len(coords) else None,
             "band_m": band,
-            "blocks_with_points": held,
+            "blocks_with_points": len(held),
             "missing": missing,
         },
     )
 
 
-def _point_blocks(points: np.ndarray, edge: float, built: np.ndarray) -> tuple[int, int]:
-    """Blocks that hold a point, and how many of them are not built."""
-    p = np.asarray(points, np.float64)
-    slack = np.abs(p) * ROUNDING
-    low, high = (np.floor((p + way * slack) / edge).astype(np.int64) for way in (-1, 1))
-    low, high = (np.clip(b, -KEY_BIAS, KEY_BIAS - 1) for b in (low, high))
-    clear = (low == high).all(axis=1)
-    held = np.unique(pack(low[clear]))
-    missing = int((~np.isin(held, built)).sum())
-    low, high = low[~clear], high[~clear]
-    if not len(low):
-        return len(held), missing
-    either = np.unique(np.concatenate([low, high], axis=1), axis=0)
-    reached = np.zeros(len(either), bool)
-    for sides in itertools.product((0, 1), repeat=3):
-        corner = np.stack([either[:, axis + 3 * side] for axis, side in enumerate(sides)], axis=-1)
-        reached |= np.isin(pack(corner), built)
-    return len(held) + len(either), missing + int((~reached).sum())
+@dataclass(frozen=True)
+class PointBlocks:
+    """Blocks that hold a point of a scene.
+
+    Attributes:
+        edge: of a block, metres. clear: keys (k,) i64 of blocks that a point lies in beyond doubt. either: (m, 6) i64,
+        lowest and highest block of the points within rounding of a face.
+    """
+
+    edge: float
+    clear: np.ndarray
+    either: np.ndarray
+
+    @classmethod
+    def of(cls, points: np.ndarray, edge: float) -> PointBlocks:
+        p = np.asarray(points, np.float64)
+        slack = np.abs(p) * ROUNDING
+        low, high = (np.floor((p + way * slack) / edge).astype(np.int64) for way in (-1, 1))
+        low, high = (np.clip(b, -KEY_BIAS, KEY_BIAS - 1) for b in (low, high))
+        clear = (low == high).all(axis=1)
+        either = np.unique(np.concatenate([low[~clear], high[~clear]], axis=1), axis=0)
+        return cls(edge, np.unique(pack(low[clear])), either)
+
+    def __len__(self) -> int:
+        return len(self.clear) + len(self.either)
+
+    def missing(self, built: np.ndarray) -> int:
+        """How many are not among built keys; one of the blocks that share a face is enough for a point upon it."""
+        reached = np.zeros(len(self.either), bool)
+        for sides in itertools.product((0, 1), repeat=3):
+            corner = np.stack([self.either[:, axis + 3 * side] for axis, side in enumerate(sides)], axis=-1)
+            reached |= np.isin(pack(corner), built)
+        return int((~np.isin(self.clear, built)).sum() + (~reached).sum())
+
+
+_POINT_BLOCKS: Once[Scene, PointBlocks] = Once()

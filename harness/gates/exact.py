@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from harness.gates.once import Once
 from harness.gates.result import GateResult, judge
 from harness.gates.surface import SURFACE_VOXELS, surface_distance
 from harness.workload.fused import Fused
 from harness.workload.reference import EXACT_INTEGERS, UNIT_ROUNDOFF, Reference
 from harness.workload.table import pack
+from harness.workload.volume import VOXEL_FIELDS
 
 TIER = "exact"
 
@@ -132,12 +134,19 @@ def _tsdf_gate(fused: Fused, reference: Reference, here: np.ndarray, there: np.n
     )
 
 
+_EXACT: Once[Reference, Fused] = Once()
+
+
+def _as_fused(reference: Reference, like: Fused) -> Fused:
+    """The exact volume as if an arm had fused it; all arms of a cell have one voxel and truncation."""
+    sums = {name: getattr(reference, name).astype(np.float32) for name in VOXEL_FIELDS}
+    return dataclasses.replace(like, coords=reference.coords, **sums)
+
+
 def _surface_gate(fused: Fused, reference: Reference, subject: str) -> GateResult:
     """The surface is the exact volume's, within a thousandth of a voxel (rounding of the sums moves it by 1e-7 m at
     base); blocks too many do not matter here, as long as they hold no surface."""
-    names = ("tsdf", "weight", "r", "g", "b")
-    sums = {name: getattr(reference, name).astype(np.float32) for name in names}
-    exact = dataclasses.replace(fused, coords=reference.coords, **sums)
+    exact = _EXACT(reference, lambda: _as_fused(reference, fused))
     apart, limit = surface_distance(fused, exact), float(fused.voxel) / 1000
     return judge(
         "exact-surface",

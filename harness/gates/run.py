@@ -106,10 +106,10 @@ def gate_arm(
     results = []
     shape = analytic.surface_of(cell) if isinstance(cell, Cell) else None
     if shape is not None and not (may_lose and lost):  # holes are the loss gate's to judge, not the surface's
-        points = usable(scene if scene is not None else cell.scene(), config).points
-        if analytic.extractable(shape, len(points), config):
+        seen = usable(scene if scene is not None else cell.scene(), config)
+        if analytic.extractable(shape, len(seen), config):
             results.append(analytic.surface_gate(surface.crossings(fused), shape, config, subject))
-        results.append(analytic.geometric_gate(fused.coords, points, shape, config, subject))
+        results.append(analytic.geometric_gate(fused.coords, seen, shape, config, subject))
     if triangles is not None:
         results.append(surface.extract_gate(triangles, fused, subject))
     results += exact.exact_gates(fused, reference, subject, may_lose, beyond)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.gates.once import Once
 from harness.gates.result import GateResult, judge
 from harness.workload.fused import Fused
 from harness.workload.table import pack
@@ -36,11 +37,18 @@ def crossings(fused: Fused) -> np.ndarray:
 
 
 def crossing_edges(fused: Fused) -> tuple[np.ndarray, np.ndarray]:
-    """The crossings with the edges that they lie on, once for each cube that has the edge.
+    """The crossings with the edges that they lie on, once for each cube that has the edge; found once a volume.
 
     Returns:
         edges (k,) i64, numbered (block's place in `fused`, cube in the block, edge of the cube); vertices (k, 3) f64.
     """
+    return _CROSSINGS(fused, lambda: _find_crossings(fused))
+
+
+_CROSSINGS: Once[Fused, tuple[np.ndarray, np.ndarray]] = Once()
+
+
+def _find_crossings(fused: Fused) -> tuple[np.ndarray, np.ndarray]:
     keys = pack(fused.coords)
     parts = [_block_crossings(fused, keys, start) for start in range(0, len(keys), _CHUNK)]
     edges = [np.empty(0, np.int64), *(edges for edges, _ in parts)]
@@ -142,7 +150,10 @@ def surfaces_apart(a: Fused, b: Fused) -> Apart:
         return Apart(0.0, 0.0, counts)
     if not len(edges_a) or not len(edges_b):
         return Apart(float("inf"), float("inf"), counts)
-    _, here, there = np.intersect1d(edges_a, edges_b, assume_unique=True, return_indices=True)
+    if np.array_equal(edges_a, edges_b):
+        here = there = np.arange(len(edges_a))
+    else:
+        _, here, there = np.intersect1d(edges_a, edges_b, assume_unique=True, return_indices=True)
     parts = [np.linalg.norm(at_a[here] - at_b[there], axis=1)]
     alone_a, alone_b = np.delete(at_a, here, axis=0), np.delete(at_b, there, axis=0)
     for alone, other in ((alone_a, at_b), (alone_b, at_a)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from harness.measure.plan import CONTRACTED, TWIN, row_of
 from harness.workload.cells import Cell
 from harness.workload.fused import Fused, RawVolume
 from harness.workload.reference import Reference, evaluate_frames
+from harness.workload.volume import BLOCK_VOXELS, VOXEL_FIELDS
 
 ALLOCATE, UPDATE = "cuda/allocate/plain", "cuda/update/plain"
 """What completes a kernel that has no arm of its own."""
@@ -29,8 +31,15 @@ ALLOCATE, UPDATE = "cuda/allocate/plain", "cuda/update/plain"
 EXTRACTED = ("cuda", "pts-20k")
 """The arm and the cell whose triangles are held against NumPy's: once a pass, since it costs seconds."""
 
-THREADS = 4
-"""Gates at a time: a large cell takes about a gigabyte each, and the arrays are NumPy's, so threads do run together."""
+MOST_AT_ONCE = 12
+
+
+def gates_at_once(cell: Cell) -> int:
+    """Gates that run side by side: the arrays are NumPy's, so threads do run together, on half of the cores, since
+    another device's worker may need the rest, and in an eighth of the free memory for each volume's own bytes."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    volume = max(cell.blocks, 1) * BLOCK_VOXELS * len(VOXEL_FIELDS) * 4
+    return max(2, min(len(os.sched_getaffinity(0)) // 2, MOST_AT_ONCE, free // (8 * volume)))
 
 
 @dataclass(frozen=True)
@@ -134,11 +143,12 @@ def judge_cell(
         kernels = [row_of(subject.allocate), row_of(subject.update)]
         return gate_arm(cell, outcome.fused, outcome.raw, reference, kernels, outcome.triangles, scene, cell.warm > 0)
 
+    at_once = gates_at_once(cell)
     base: Fused | None = None
     pending: list[tuple[Subject, Future[list[GateResult]]]] = []
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         for subject in judged:
-            while sum(not future.done() for _, future in pending) >= THREADS:  # volumes wait in memory otherwise
+            while sum(not future.done() for _, future in pending) >= at_once:  # volumes wait in memory otherwise
                 next(future for _, future in pending if not future.done()).result()
             beat(f"gates of {subject.arm}", subject.suspect)
             outcome = rig.outcome(subject.allocate, subject.update, subject.arm, (subject.arm, cell.name) == EXTRACTED)

@@ -68,8 +68,10 @@ POLL_S = 0.05
 RESTARTS = 12
 """Fresh workers within one pass; each costs one kernel on one cell, so more than this means that nothing works."""
 
-PASS, CONTROLS, SANITIZER, COUNTERS = "pass", "controls", "sanitizer", "counters"
-"""What a record of the journal is."""
+PASS, CONTROLS = "pass", "controls"
+ADVERSARIAL, SANITIZER, COUNTERS = "adversarial", "sanitizer", "counters"
+WATCHED = (ADVERSARIAL, SANITIZER, COUNTERS)
+"""What a record of the journal is; those of processes of their own."""
 
 REQUEST = "request.json"
 REFERENCE_BYTES = 3 << 30
@@ -86,6 +88,7 @@ class Request(msgspec.Struct, kw_only=True):
         clocks: `free`, or what they were locked to.
         controls: entries of the controls, run after the passes in a worker of their own; none for no controls.
         gates_once: judge in the first pass only, before timing, instead of before and after in every pass.
+        adversarial: arms that run the adversarial cases, before all else on the first device.
         sanitized, counted: kernels for compute-sanitizer before the passes and for Nsight Compute after them.
         sanitizer_s: limit of all sanitizers together.
         counted_cells: where they are counted, of a plan those kernels that it times there.
@@ -114,6 +117,7 @@ class Request(msgspec.Struct, kw_only=True):
     gates: bool = True
     gates_once: bool = False
     controls: list[PlanEntry] = []
+    adversarial: list[str] = []
     sanitized: list[str] = []
     sanitizer_s: float = tools.SANITIZER_S
     counted: list[str] = []
@@ -235,6 +239,7 @@ class Manager:
         phases = [
             what
             for what, wanted in (
+                (ADVERSARIAL, request.adversarial),
                 (SANITIZER, request.sanitized),
                 (CONTROLS, request.controls),
                 (COUNTERS, request.counted),
@@ -276,8 +281,9 @@ class Manager:
             # so that nobody waited until it had killed its worker.
             ends: list[threading.Event] = []
             try:
-                if SANITIZER in phases:
-                    self._watch(SANITIZER)
+                for what in (ADVERSARIAL, SANITIZER):
+                    if what in phases:
+                        self._watch(what)
                 for group in groups:
                     for uuid in group:
                         ended = threading.Event()
@@ -339,10 +345,13 @@ class Manager:
         self.stop.set()
 
     def _watch(self, what: str) -> None:
-        """Run the tools that watch a process, on the first device, into the journal."""
+        """Run what has a process of its own, on the first device, into the journal."""
         request = self.request
         uuid = request.devices[0]
-        if what == SANITIZER:
+        if what == ADVERSARIAL:
+            self.say(f"adversarial cases on {', '.join(request.adversarial)}")
+            found = tools.judge_adversarial(uuid, request.build, request.adversarial, self.stop)
+        elif what == SANITIZER:
             self.say(f"compute-sanitizer on {len(request.sanitized)} kernels")
             found = tools.sanitize(uuid, request.build, request.sanitized, self.stop, seconds=request.sanitizer_s)
         else:
@@ -524,7 +533,7 @@ class Manager:
         """Write raw/ from the journal's whole passes; close it when complete."""
         request, writer = self.request, self.writer
         records = self.journal_records()
-        watched = [record for record in self._journal() if record["what"] in (SANITIZER, COUNTERS)]
+        watched = [record for record in self._journal() if record["what"] in WATCHED]
         samples = [row for record in records for row in _rows(record, "samples")]
         if request.gates_once:
             spread_failures(samples)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from harness.archive.schema import Note, PlanEntry, Skipped
 from harness.build.build import BUILD
 from harness.build.contraction import loop_findings
-from harness.build.kernels import Kernel, select_kernels
+from harness.build.kernels import ARMS, Kernel, select_kernels
 from harness.build.manifest import FLAVOURS
 from harness.device import preflight
 from harness.device.host import host_library
@@ -224,6 +224,11 @@ def make_ready(
     return Ready(found, build, arch, there, present, skipped, refusals, flags)
 
 
+def arms_of(there: Collection[str]) -> list[str]:
+    """The GPU's arms whose kernels are all there."""
+    return [arm.name for arm in ARMS.values() if arm.place == "gpu" and {arm.allocate, arm.update} <= set(there)]
+
+
 def matrix_request(found: Found, asked: Asked, *, build: Path = BUILD) -> Request:
     """The matrix, or what --quick, --cells and --arms leave of it; real frames where --cells names them.
 
@@ -239,6 +244,7 @@ def matrix_request(found: Found, asked: Asked, *, build: Path = BUILD) -> Reques
     if chosen.study == "matrix" and not asked.quick:
         watched = {
             "controls": planning.control_plan(plan, together=asked.at_once and len(found.uuids) > 1),
+            "adversarial": arms_of(ready.there),
             "sanitized": sorted(ready.there),
             "counted": [row.name for row in ready.rows],
             "counted_cells": [name for name in COUNTED_CELLS if any(entry.cell == name for entry in plan)],
@@ -315,6 +321,7 @@ def study_request(found: Found, asked: Asked, name: str, *, build: Path = BUILD)
     here = {**load_cells(), **load_cells(STUDY_CELLS_FILE), **frames}
     names = {planning.variant_of(entry.cell)[0] for entry in plan}
     broken = {row.name: row.breaks for row in study.rows() if row.breaks}
+    once = Note(what="gates", why="every kernel is judged once a cell and device, in the first pass, before timing")
     unjudged = [Note(what=f"{kernel} is timed and never judged", why=why) for kernel, why in broken.items()]
     if any(label.endswith(planning.CONTRACTED) for label in labels):
         unjudged.append(Note(what=NOT_EXACTLY, why=WHY_NOT_EXACTLY))
@@ -322,7 +329,7 @@ def study_request(found: Found, asked: Asked, name: str, *, build: Path = BUILD)
         asked,
         plan,
         study=name,
-        flags=[*ready.flags, *unjudged],
+        flags=[*ready.flags, once, *unjudged],
         skipped=[*ready.skipped, *missing],
         evidence=frame_evidence(frames.values()),
         rounds=study.rounds,

@@ -29,9 +29,9 @@ from harness.environment import ROOT
 from harness.measure.single import SMALL, Orders
 
 SANITIZERS = ("memcheck", "initcheck", "synccheck")
-SANITIZER_S, PROCESS_S, COUNTERS_S = 300.0, 60.0, 400.0
-"""Limits: all sanitizers together, one process under one, and one cell under Nsight Compute. On an H200 a process of
-one kernel took about 1.5 s, and 57 kernels were counted in 8 s."""
+ADVERSARIAL_S, SANITIZER_S, PROCESS_S, COUNTERS_S = 180.0, 300.0, 60.0, 400.0
+"""Limits: the adversarial cases, all sanitizers together, one process under one, and one cell under Nsight Compute. On
+an H200 a process of one kernel took about 1.5 s, and 57 kernels were counted in 8 s."""
 FOUND = 86
 """Exit code that compute-sanitizer is told to use for findings."""
 
@@ -120,6 +120,24 @@ def _inner(path: str) -> list[str]:
 
 def absent(tool: str) -> dict[str, str]:
     return {"what": tool, "why": f"{tool} is not on this machine"}
+
+
+# ---------------------------------------------------------------------------------------------------- adversarial cases
+
+
+def judge_adversarial(uuid: str, build: str, arms: Sequence[str], stop: threading.Event) -> ToolRun:
+    """Every arm on the adversarial cases (harness/measure/adversarial.py)."""
+    found = ToolRun()
+    with tempfile.TemporaryDirectory(prefix="irr-adversarial-") as folder:
+        gates = Path(folder) / "gates.json"
+        words = [build, ",".join(arms), str(gates), uuid, str(os.getpid())]
+        command = [sys.executable, "-m", "harness.measure.adversarial", *words]
+        code, text = run_tool(command, _environment(uuid), ADVERSARIAL_S, stop)
+        if gates.exists():
+            found.gates = msgspec.json.decode(gates.read_bytes())
+        else:
+            found.flags.append({"what": "adversarial cases", "why": f"not judged: {last_words(text, code)}"})
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------- sanitizers

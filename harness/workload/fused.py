@@ -65,9 +65,9 @@ def _wrong(values: Mapping[str, np.ndarray]) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fused:
-    """Blocks in lexicographic order of their coordinates, sums as accumulated.
+    """Blocks in lexicographic order of their coordinates, sums as accumulated. Its arrays are never written to.
 
     Attributes:
         coords: (m, 3) i32 block coordinates, lexicographic.

@@ -126,7 +126,7 @@ def _runs(keys: np.ndarray) -> np.ndarray:
     return np.flatnonzero(starts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reference:
     """The exact volume of a scene, cap off and pool unlimited.
 

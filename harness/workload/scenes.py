@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scene:
-    """Input of one integration.
+    """Input of one integration. Its arrays are never written to.
 
     Attributes:
         points: (n, 3) f32, metres, C-contiguous.

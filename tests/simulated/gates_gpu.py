@@ -16,6 +16,7 @@ import cupy_on_host  # noqa: E402
 cupy_on_host.install()
 
 from harness.gates.run import GpuPlace, run_gates  # noqa: E402
+from harness.measure.adversarial import judge  # noqa: E402
 
 
 def main(folder: Path) -> None:
@@ -31,6 +32,12 @@ def main(folder: Path) -> None:
     # Not built for this device: said with the cure, never passed.
     left = [r for r in results if r.subject == "rust-nvptx on pts-20k"]
     assert [r.ok for r in left] == [False] and "not built for sm_90" in (left[0].skipped or "")
+    # The same through the run's own process, as rows of gates.json.
+    rows = [row for row in judge(folder, "cuda", "GPU-x") if row["skipped"] is None]
+    assert [row["subject"] for row in rows if not row["ok"]] == []
+    ours = [row for row in rows if row["arm"] == "cuda"]
+    assert {row["cell"] for row in ours if row["gate"] == "table"} >= {"pool-16", "chain", "points-33", "full", "far"}
+    assert {(row["place"], row["device_uuid"]) for row in ours} == {("gpu", "GPU-x")}
     # Built from other sources: not judged under this name either.
     manifest = folder / "sm_90" / "cuda--update--plain.json"
     manifest.write_text(manifest.read_text().replace('"source_hash": "', '"source_hash": "0'))
