@@ -27,7 +27,7 @@ from harness.claims.paper import (
 from harness.claims.registry import Compared, View
 from harness.claims.statistics import CONCURRENT, FILLED, MIN_PASSES, SERIAL, Regime
 from harness.measure.studies import STUDIES
-from harness.report import attribution, contraction, frames, scaling
+from harness.report import attribution, contracted, contraction, frames, scaling
 from harness.report.drawing import (
     BAND,
     DEVICE_COLOURS,
@@ -627,7 +627,7 @@ def variants(view: View) -> Plot:
 
 def _study_figures() -> None:
     """One figure a question of a study: what harness/measure/studies.py asks heads its section."""
-    made = {**attribution.FIGURES, **scaling.FIGURES}
+    made = {**attribution.FIGURES, **scaling.FIGURES, **contracted.FIGURES}
     known = {entry.name for entry in _FIGURES}
     for question in (question for study in STUDIES.values() for question in study.questions):
         if question.figure not in known:

@@ -341,7 +341,9 @@ def _rows_table(row: dict[str, Any]) -> dict[str, Any] | None:
     numeric = [all(isinstance(item.get(key), (int, float, type(None))) for item in rows) for key in keys]
     heads = [(key.replace("_", " "), number) for key, number in zip(keys, numeric, strict=True)]
     down = [
-        _words([item.get(key) for item in rows]) if number else [_plain(item.get(key)) for item in rows]
+        _words([item.get(key) for item in rows], FEWER.get(key, DIGITS))
+        if number
+        else [_plain(item.get(key)) for item in rows]
         for key, number in zip(keys, numeric, strict=True)
     ]
     return {"heads": heads, "rows": [list(words) for words in zip(*down, strict=True)]}
