@@ -60,7 +60,7 @@ def drawn(plot: Plot) -> Plot:
 
 def test_a_cause_moves_it_only_where_the_whole_range_is_clear_of_the_floor(view: View) -> None:
     plot = drawn(attribution.causes(view))
-    assert "percent in every pass, wait 0.74; more clamp 1.20; neither counter." in plot.answer
+    assert "percent in every pass: faster wait 0.74; slower clamp 1.20; no difference counter." in plot.answer
     assert "changes Rust's ratio to CUDA C++ 2.00 times" in plot.answer
     assert "The variants of counter break something" in plot.answer
     row = next(row for row in plot.table.rows if row["cause"] == "counter")

@@ -265,8 +265,8 @@ def causes(view: View) -> Plot:
         answer = f"{count(len(rows), 'cause')} varied; without an A/A floor none is told from noise."
     else:
         answer = (
-            f"One thing of Rust's allocate changed at a time, of its time before: less, beyond the A/A floor of "
-            f"{100 * floor:.1f} percent in every pass, {of(-1)}; more {of(1)}; neither {of(0)}."
+            f"Times Rust's allocate's own time, one thing changed at a time, beyond the A/A floor of {100 * floor:.1f} "
+            f"percent in every pass: faster {of(-1)}; slower {of(1)}; no difference {of(0)}."
         )
     if len(kernels) < len(rows):
         change = next(num(row["ratio"]) for row in rows if row["cause"] == "host-launch")
