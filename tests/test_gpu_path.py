@@ -114,10 +114,14 @@ def test_the_whole_job_on_two_gpus_killed_twice(tmp_path: Path) -> None:
         assert {(g.pass_number, g.when) for g in timed} == {
             (number, when) for number in range(3) for when in ("before", "after")
         }
-    # The adversarial cases have a process of their own, which sees no simulated GPU; once for both devices and all kills.
+    # The adversarial cases have a process of their own, which sees no simulated GPU; once for devices and kills.
     apart = [gate for gate in found.gates if gate.cell in adversarial_cases() and gate.arm == "cuda"]
     assert len(apart) == len(adversarial_cases()) and all(gate.skipped for gate in apart)
-    assert all(gate.ok or gate.skipped for gate in found.gates) and {g.tier for g in found.gates} >= {"sanitizer", "exact", "table"}
+    assert all(gate.ok or gate.skipped for gate in found.gates) and {g.tier for g in found.gates} >= {
+        "sanitizer",
+        "exact",
+        "table",
+    }
     assert sorted(path.name for path in root.iterdir()) == ["SHA256SUMS", "raw"]
 
 

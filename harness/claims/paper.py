@@ -162,6 +162,8 @@ def extraction_is_copy(view: View) -> Verdict:
     link = view.value("extract.link", str)
     reason = f"the extraction takes {total:.3g} ms, {copy:.3g} ms of it ({share:.0%}) the copy to the host"
     reason += f" ({link})" if link else ""
+    pinned = view.value("extract.copy_pinned_ms")
+    reason += f", which into pinned memory takes {pinned:.3g} ms" if isinstance(pinned, float) else ""
     reason += f", and {kernel:.3g} ms kernel and allocation."
     if share < 0.5:
         return Verdict("refuted", reason, share)

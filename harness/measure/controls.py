@@ -43,6 +43,9 @@ EXTRACTIONS = 10
 FEWER = "sms"
 SMALL_POOLS = (1100, 600, 1)
 CAP = 32.0
+SETTLED_S = 1.0
+"""How long the other process computes before anything is timed beside it: NVML's utilisation is a mean of a second."""
+
 OTHER_CELL = "pts-1280k"
 OTHER_S = 60.0
 """The other process ends by itself after this, should nobody end it."""
@@ -100,7 +103,10 @@ def surroundings(variant: str, uuid: str, build: str, station: Any = None) -> It
         assert other.stdout is not None
         if other.stdout.readline().strip() != b"busy":
             raise ControlUnavailable("a second process could not use the device (exclusive-process mode forbids it)")
+        time.sleep(SETTLED_S)
         yield
+        if other.poll() is not None:
+            raise ControlUnavailable("the second process ended before the timing beside it did")
     finally:
         other.kill()
         other.wait()
@@ -177,11 +183,13 @@ def extraction(rig: Any, kernels: Any) -> list[Finding]:
         "extract.writing_ms": [r.kernel_us for r in runs],
         "extract.kernel_ms": [r.count_us + r.allocate_us + r.kernel_us for r in runs],
         "extract.copy_ms": [r.copy_us for r in runs],
+        "extract.copy_pinned_ms": [r.pinned_us for r in runs],
         "extract.total_ms": [r.count_us + r.allocate_us + r.kernel_us + r.copy_us for r in runs],
     }
     how = (
         f"cuda/extract/plain on base, events, median of {EXTRACTIONS}; kernel: counting pass, allocation of the "
-        "buffers and writing pass together"
+        "buffers and writing pass together; copy: into pageable memory, as a caller's arrays are, and the same bytes "
+        "into pinned memory"
     )
     found = [finding(name, statistics.median(values) / 1e3, "ms", how) for name, values in parts.items()]
     found.append(finding("extract.triangles", len(runs[0].vertices), "triangles", how))

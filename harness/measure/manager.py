@@ -57,7 +57,7 @@ from harness.measure import health, probe, studies, tools
 from harness.measure.fma import write_images
 from harness.measure.gating import reference_name, write_reference
 from harness.measure.heartbeat import Beat, Heartbeat
-from harness.measure.plan import CONTROL_CELL
+from harness.measure.plan import ALONE, CONTROL_CELL, variant_of
 from harness.measure.progress import Progress
 from harness.measure.worker import BATCH_S, COLUMNS, FAILED, GATE_S, SETUP_S, Orders
 from harness.output import say
@@ -235,7 +235,11 @@ class Manager:
         for record in done:
             self.banned |= {(entry["cell"], entry["kernel"]) for entry in record["lost"]}
         finished = {(record["pass"], record["device_uuid"]) for record in done if record["what"] == PASS}
-        there = {record["what"] for record in self._journal()}
+        journal = self._journal()
+        there = {record["what"] for record in journal}
+        controlled = {record["pass"] for record in journal if record["what"] == CONTROLS}
+        if controlled < self.control_passes().keys():
+            there.discard(CONTROLS)
         phases = [
             what
             for what, wanted in (
@@ -298,7 +302,9 @@ class Manager:
                     raise next(iter(errors.values()))
                 if CONTROLS in phases:
                     self.say("controls")
-                    self._one_pass(request.passes - 1, request.devices[0], progress, controls=True)
+                    done = {record["pass"] for record in self._journal() if record["what"] == CONTROLS}
+                    for number in sorted(self.control_passes().keys() - done):
+                        self._one_pass(number, request.devices[0], progress, controls=True)
                 if COUNTERS in phases:
                     self._watch(COUNTERS)
             except BaseException:
@@ -307,6 +313,14 @@ class Manager:
                     ended.wait(10)
                 self._write(complete=False)
                 raise
+
+    def control_passes(self) -> dict[int, list[PlanEntry]]:
+        """Entries of the controls by the pass whose number they carry: all of them after the last, and alone as often
+        as there are passes, since a kernel's passes differ by themselves."""
+        entries = self.request.controls
+        alone = [entry for entry in entries if variant_of(entry.cell)[1] == ALONE]
+        last = self.request.passes - 1
+        return {**{number: alone for number in range(last) if alone}, **({last: entries} if entries else {})}
 
     @contextlib.contextmanager
     def _evaluating(self, todo: Mapping[str, list[int]], phases: Sequence[str]) -> Iterator[None]:
@@ -462,7 +476,7 @@ class Manager:
             station=request.station,
             uuid=result.uuid,
             pass_number=result.number,
-            plan=request.controls if result.controls else request.plan,
+            plan=self.control_passes()[result.number] if result.controls else request.plan,
             rounds=request.rounds,
             seed=request.seed,
             batch=request.batch,
@@ -475,7 +489,7 @@ class Manager:
             banned=banned,
             gates=request.gates and (result.number == 0 or not request.gates_once),
             gates_after=not request.gates_once,
-            controls=result.controls,
+            controls=result.controls and result.number == request.passes - 1,
             trajectories=request.trajectories,
             hold_ns=request.hold_ns,
             deadlines=request.deadlines,

@@ -38,7 +38,17 @@ from harness.measure.gating import (
     subjects,
 )
 from harness.measure.heartbeat import Heartbeat, die_with
-from harness.measure.plan import BLOCKED, CONTROL_CELL, NO_GRAPH, WARMUPS, blocked, row_of, shuffled, variant_of
+from harness.measure.plan import (
+    BLOCKED,
+    CONTROL_CELL,
+    NO_GRAPH,
+    SHARED,
+    WARMUPS,
+    blocked,
+    row_of,
+    shuffled,
+    variant_of,
+)
 from harness.measure.sampler import Batch, measure
 from harness.measure.stations import Rig, Station, make_station
 from harness.workload.cells import Cell, load_cells
@@ -50,6 +60,9 @@ FAILED = 3
 
 TELEMETRY_INTERVAL = 0.05
 """Seconds between NVML readings. A reading takes up to some milliseconds, so batches share one; never while timing."""
+
+SHARED_PAUSE_S = 0.02
+"""Rest before each batch beside another process, so that batches begin at any point of the device's time slices."""
 
 SETUP_S, GATE_S, BATCH_S = 300.0, 120.0, 20.0
 """Deadlines: a cell's set-up (scene, volumes, reference), one arm's gates, one batch. The slowest batch takes 50 ms."""
@@ -293,7 +306,10 @@ class CellRun:
             return rows
         for number in range(orders.rounds):
             order = shuffled(self.entries, orders.seed, orders.pass_number, orders.uuid, number)
-            rows += [self._sample(batches, entry, number, position) for position, entry in enumerate(order)]
+            for position, entry in enumerate(order):
+                if self.variant == SHARED:
+                    time.sleep(SHARED_PAUSE_S)
+                rows.append(self._sample(batches, entry, number, position))
         return rows
 
     def _sample(self, batches: Mapping[int, Batch], entry: PlanEntry, number: int, position: int) -> dict[str, Any]:
