@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from harness.archive.schema import (
     Evidence,
     Gate,
     Pass,
+    PlanEntry,
     Reduction,
     Run,
 )
@@ -120,6 +121,23 @@ def gate(arm: str, place: str, cell: str, name: str = "exact-set", tier: str = "
     )  # fmt: skip
 
 
+def judged(samples: Sequence[Mapping[str, Any]]) -> list[Gate]:
+    """A gate that passed for every kernel of the samples, before and after timing, in every pass of every device."""
+    kernels = dict.fromkeys((row["pass"], row["device_uuid"], row["cell"], row["kernel"]) for row in samples)
+    return [
+        gate(kernel, "gpu", cell, when=when, pass_number=number, device_uuid=uuid)
+        for number, uuid, cell, kernel in kernels
+        for when in ("before", "after")
+        if "@twin" not in kernel and "+" not in cell
+    ]
+
+
+def planned(samples: Iterable[Mapping[str, Any]]) -> list[PlanEntry]:
+    """The plan that these samples follow."""
+    names = PlanEntry.__struct_fields__
+    return [PlanEntry(**dict(zip(names, key, strict=True))) for key in {tuple(r[n] for n in names): 0 for r in samples}]
+
+
 def write_archive(
     root: Path,
     *,
@@ -144,7 +162,7 @@ def write_archive(
         **{
             "schema": SCHEMA, "irr": "0", "commit": "0" * 40, "dirty": False, "study": "matrix", "quick": False,
             "gpu": gpu, "created_utc": "2026-01-02T03:04:05Z", "command": ["irr", "reproduce"], "seed": 1,
-            "rounds": 6, "batch": 8, "cells": cell_facts(names), "reductions": list(reductions),
+            "rounds": 1 + max((int(row["round"]) for row in samples), default=5), "batch": 8, "plan": planned(samples), "cells": cell_facts(names), "reductions": list(reductions),
             "passes": [
                 Pass(
                     number=n, device_uuid=uuid, device_name=device_name, arch=90,

@@ -17,11 +17,15 @@ from hypothesis import strategies as st
 from harness.archive import fingerprint, pack
 from harness.archive.files import check_sums
 from harness.archive.read import load, parse_csv
-from harness.archive.schema import SAMPLES, csv_bytes, gate_record, json_bytes
+from harness.archive.schema import EVERY_PASS, SAMPLES, Note, Pass, Skipped, csv_bytes, json_bytes
 from harness.archive.verify import check_raw
 from harness.archive.write import JOURNAL, SUMS, WORK, ArchiveWriter, Journal, sums_text
+from harness.build.kernels import KERNELS
 from harness.errors import IrrError, UsageError
-from tests.synthetic import sample_rows, write_archive
+from harness.measure.controls import FEWER
+from harness.measure.plan import ALONE, CONTROLS
+from harness.measure.studies import SMS
+from tests.synthetic import gate, judged, planned, sample_rows, write_archive
 
 
 def strict_loads(data: bytes) -> Any:
@@ -34,9 +38,8 @@ def strict_loads(data: bytes) -> Any:
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     times = {("cuda/allocate/plain", "base"): 25.0, ("cuda/allocate/plain", "base", "filled"): 15.0}
-    gates = [gate_record({"gate": "g", "tier": "exact", "subject": "s", "ok": True, "compared": 1}, arm="cuda",
-                         place="gpu", cell="base")]  # fmt: skip
-    return write_archive(tmp_path_factory.mktemp("archive") / "a", samples=sample_rows(times), gates=gates)
+    rows = sample_rows(times)
+    return write_archive(tmp_path_factory.mktemp("archive") / "a", samples=rows, gates=judged(rows))
 
 
 @pytest.fixture
@@ -348,6 +351,137 @@ def test_a_kernel_twice_in_one_round_is_told(archive: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines, lines[1]]))
     assert any("stands twice in one round" in problem for problem in check_raw(archive)[1])
+
+
+# ------------------------------------------------------------------------------------------- nothing was taken out
+
+UUIDS = ("GPU-00000000-0000-0000-0000-000000000001", "GPU-00000000-0000-0000-0000-000000000002")
+PASSES = [
+    Pass(number=n, device_uuid=uuid, device_name="d", arch=90, started_utc="2026-01-02T03:04:05Z", complete=True)
+    for n in (0, 1)
+    for uuid in UUIDS
+]
+CA, CU = "cuda/allocate/plain", "cuda/update/plain"
+
+
+def two_devices(
+    root: Path, leave: Any = lambda row: False, unjudged: Any = lambda gate: False, **more: Any
+) -> list[str]:
+    """What verify says of two passes on two devices with a cell of fewer multiprocessors and a control after the last
+    pass of the first device, of which these batches and gates were taken out before SHA256SUMS was written."""
+    times = {(CA, "base"): 24.0, (CU, "base"): 200.0, (CA, "pts-20k"): 6.0, (CA, "base+sms56"): 30.0}
+    rows = [row for uuid in UUIDS for row in sample_rows(times, passes=2, uuid=uuid)]
+    control = sample_rows({(CU, "base+cap32"): 190.0}, passes=2, uuid=UUIDS[0], twins=False)
+    rows += [row for row in control if row["pass"] == 1]
+    kept = [row for row in rows if not leave(row)]
+    gates = [gate for gate in judged(rows) if not unjudged(gate)]
+    fields: dict[str, Any] = {"plan": planned(rows), "passes": PASSES, "at_once": True, **more}
+    return check_raw(write_archive(root, samples=kept, gates=gates, **fields))[1]
+
+
+def test_a_whole_run_on_two_devices_with_controls_is_whole(tmp_path: Path) -> None:
+    assert two_devices(tmp_path / "a") == []
+
+
+def in_pass(number: int, place: int, cell: str, kernel: str) -> Any:
+    return lambda row: (
+        (row["pass"], row["device_uuid"], row["cell"], row["kernel"]) == (number, UUIDS[place], cell, kernel)
+    )
+
+
+@pytest.mark.parametrize(
+    ("leave", "says"),
+    [
+        (lambda r: in_pass(1, 1, "base", CU)(r) and r["round"] in (2, 5), ["has 4 of 6 rounds of", CU, UUIDS[1]]),
+        (in_pass(0, 1, "pts-20k", CA), ["pass 0 on", "has 0 of 6 rounds of", "pts-20k", UUIDS[1]]),
+        (in_pass(0, 0, "base+sms56", f"{CA}@twin"), ["has 0 of 6 rounds of", "@twin on base+sms56"]),
+        (lambda r: r["cell"] == "base+cap32", ["base+cap32", "was planned and has no batch"]),
+        (lambda r: r["cell"] == "base+cap32" and r["round"] == 0, ["has 5 of 6 rounds of", "base+cap32"]),
+    ],
+)
+def test_batches_that_were_taken_out_are_missed(tmp_path: Path, leave: Any, says: list[str]) -> None:
+    [problem] = two_devices(tmp_path / "a", leave)
+    assert all(word in problem for word in says), problem
+
+
+def test_what_run_json_says_is_left_out_is_not_missed(tmp_path: Path) -> None:
+    """A kernel that hung in the last pass of one device and was not tried again, and a control that did not run."""
+    hung = in_pass(1, 1, "pts-20k", CA)
+
+    def left(row: Any) -> bool:
+        return hung(row) or row["cell"] == "base+cap32"
+
+    flags = [
+        Note(what=f"{CA} hung on pts-20k", why="pass 1"),
+        Note(what="base+cap32 did not run", why="exclusive-process mode"),
+    ]
+    assert two_devices(tmp_path / "a", left, flags=flags) == []
+    assert len(two_devices(tmp_path / "b", left, flags=flags[:1])) == 1
+    assert len(two_devices(tmp_path / "c", left, flags=flags[1:])) == 1
+    # A kernel that hung has all of a pass's rounds or none: a part of them was taken out.
+    [problem] = two_devices(tmp_path / "d", lambda row: hung(row) and row["round"] != 3, flags=flags)
+    assert "has 1 of 6 rounds" in problem
+    skipped = [Skipped(kernel=CA, cell="pts-20k", status="unavailable", why="w")]
+    assert two_devices(tmp_path / "e", hung, skipped=skipped) == []
+
+
+def test_a_pass_that_was_taken_out_is_missed(tmp_path: Path) -> None:
+    def second(row: Any) -> bool:
+        return (row["pass"], row["device_uuid"]) == (1, UUIDS[1])
+
+    [problem] = two_devices(tmp_path / "a", second, passes=PASSES[:-1])
+    assert problem == f"raw/run.json: pass 1 on {UUIDS[1]} is missing"
+
+
+def test_batches_that_nobody_planned_are_told(tmp_path: Path) -> None:
+    rows = sample_rows({(CA, "base"): 24.0, (CU, "base"): 200.0}, twins=False)
+    plan = planned(row for row in rows if row["kernel"] == CA)
+    [problem] = check_raw(write_archive(tmp_path / "a", samples=rows, gates=judged(rows), plan=plan))[1]
+    assert problem == f"raw/samples.csv: {CU} on base was not planned"
+
+
+@pytest.mark.parametrize(
+    ("unjudged", "says"),
+    [
+        (lambda g: g.cell == "pts-20k", [f"{CA} on pts-20k was not judged before timing in pass 0 on {UUIDS[0]}"] * 8),
+        (
+            lambda g: (g.cell, g.when, g.pass_number, g.device_uuid) == ("base", "after", 1, UUIDS[1]),
+            [f"{CA} and 1 more on base was not judged after timing in pass 1 on {UUIDS[1]}"],
+        ),
+        (
+            lambda g: (g.arm, g.when, g.pass_number, g.device_uuid) == (CU, "before", 0, UUIDS[0]),
+            [f"{CU} on base was not judged before timing in pass 0 on {UUIDS[0]}"],
+        ),
+    ],
+)
+def test_gates_that_were_taken_out_are_missed(tmp_path: Path, unjudged: Any, says: list[str]) -> None:
+    """Of a cell, of a moment, of a kernel."""
+    problems = two_devices(tmp_path / "a", unjudged=unjudged)
+    assert len(problems) == len(says) and problems[0] == f"raw/gates.json: {says[0]}"
+
+
+def test_a_study_that_is_judged_once_is_judged_once_a_device(tmp_path: Path) -> None:
+    def once(gate: Any) -> bool:
+        return gate.when == "after" or gate.pass_number == 1
+
+    assert two_devices(tmp_path / "a", unjudged=once, study="attribution") == []
+    problems = two_devices(
+        tmp_path / "b", unjudged=lambda g: once(g) or (g.cell, g.device_uuid) == ("base", UUIDS[1]), study="attribution"
+    )
+    assert problems == [f"raw/gates.json: {CA} and 1 more on base was not judged in {UUIDS[1]}"]
+
+
+def test_an_arm_judges_both_its_kernels_and_what_breaks_has_no_gate(tmp_path: Path) -> None:
+    broken = next(row.name for row in KERNELS.values() if row.breaks and row.stage == "allocate")
+    times = {(CA, "base"): 24.0, (CU, "base"): 200.0, (broken, "base"): 20.0, ("cuda/floor/null", "base"): 1.0}
+    rows = sample_rows(times, passes=1)
+    arm = [gate("cuda", "gpu", "base", when=when, pass_number=0) for when in ("before", "after")]
+    assert check_raw(write_archive(tmp_path / "a", samples=rows, gates=arm))[1] == []
+
+
+def test_variants_of_every_pass_are_called_alike() -> None:
+    assert FEWER == EVERY_PASS and f"+{EVERY_PASS}" == SMS
+    assert not any(variant.startswith(EVERY_PASS) for variant, _ in [*CONTROLS, (ALONE, ())])
 
 
 def test_cuda_oxide_without_the_fix_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import zstandard
 from harness.archive.pack import run as pack
 from harness.archive.pack import unpack
 from harness.archive.read import load
-from harness.archive.schema import Null, Skipped, gate_record
+from harness.archive.schema import Gate, Null, Skipped, gate_record
 from harness.claims import compare as comparison
 from harness.claims.registry import View
 from harness.claims.statistics import Table
@@ -32,7 +32,7 @@ from harness.report import page
 from harness.report.page import make_pages, report
 from harness.report.tables import as_csv, as_latex, as_markdown, make_tables
 from harness.report.verify import check_derived, numeric_differences, verify
-from tests.synthetic import sample_rows, write_archive
+from tests.synthetic import judged, sample_rows, write_archive
 from tests.test_claims import CA, LOST, TA, TABLE1, TU, cuda
 
 HOSTILE = '<script>alert("1")</script> & {{ 7*7 }} \\input{/etc/passwd} $x$ | [a](javascript:x) `\u202e`'
@@ -45,11 +45,11 @@ GATE = gate_record(
 )
 
 
-def matrix(root: Path, **more: Any) -> Path:
+def matrix(root: Path, first: Gate = GATE, **more: Any) -> Path:
     """A small matrix: allocate and update of three languages, the static probe lossy on lf-hi."""
     times = {**TABLE1, **cuda(concurrent=0.6), (CA, "lf-hi"): 40.0, (TA, "lf-hi"): 500.0}
     rows = sample_rows(times, loss={(TA, "lf-hi"): LOST})
-    return write_archive(root, **{"samples": rows, "gates": [GATE], **more})
+    return write_archive(root, **{"samples": rows, "gates": [first, *judged(rows)], **more})
 
 
 @pytest.fixture(scope="module")
@@ -354,7 +354,7 @@ def page_of(root: Path) -> Elements:
 def test_hostile_text_is_shown_as_text(made: Path, tmp_path: Path) -> None:
     """The hostile page has the elements of a page whose texts are harmless, tag for tag, and shows the words."""
     plain = GATE.__class__(**{**{f: getattr(GATE, f) for f in GATE.__struct_fields__}, "subject": "cuda on base"})
-    harmless = matrix(tmp_path / "plain", device_name="Synthetic Device", gates=[plain])
+    harmless = matrix(tmp_path / "plain", device_name="Synthetic Device", first=plain)
     report(harmless)
     page = page_of(made)
     assert [tag for tag, _ in page.tags] == [tag for tag, _ in page_of(harmless).tags]

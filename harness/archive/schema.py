@@ -41,6 +41,8 @@ LOADS = ("aot", "jit")
 STATUSES = ("ok", "lossy", "failed", "hung")
 KERNEL_STATUSES = ("ok", "unavailable", "unsupported", "toolchain-unsupported", "needs-toolchain", "needs-data")
 STATES = ("incomplete", "complete")
+EVERY_PASS = "sms"
+"""How the variants of a cell begin that stand in every pass (base+sms56); the others are controls, run once."""
 
 
 # ---------------------------------------------------------------------------------------------------------- columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.archive.complete import missing, unjudged
 from harness.archive.files import check_sums
 from harness.archive.read import Archive, load
 from harness.archive.schema import CSV_FILES, KERNEL_STATUSES
@@ -44,6 +45,9 @@ def check_schema(archive: Archive) -> list[str]:
     judged = bool(archive.gates) or (run.study == "fma" and "fma.images" in archive.evidence)
     if run.gpu and len(timed) and not judged:
         problems.append("raw/gates.json is empty although kernels were timed")
+    else:
+        problems += unjudged(archive)
+    problems += missing(archive)
     for (arch, kernel), manifest in archive.manifests.items():
         # The atomics of cuda-oxide fail to lower before the fix of patches/: a manifest without it is another program.
         fixed = (manifest.get("compiler") or {}).get("contains_fix") is True
