@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.archive.read import load
 from harness.archive.verify import check_new, check_raw
 from harness.build.manifest import load_manifest, manifest_path
+from harness.claims.evaluate import judge
+from harness.claims.registry import REGISTRY, View
 from harness.device.host import HostVolume
 from harness.environment import ROOT
 from harness.measure import requests, runs
@@ -20,9 +24,12 @@ from harness.measure.devices import Found
 from harness.measure.gating import subjects
 from harness.measure.plan import CONTRACTED, TWIN
 from harness.measure.studies import STUDIES
+from harness.report import contracted as report
+from harness.report.drawing import Missing, render
 from harness.workload.fused import RawVolume
 from harness.workload.scenes import sphere
 from harness.workload.volume import VolumeConfig
+from tests.synthetic import sample_rows, write_archive
 
 SIMULATED = ROOT / "tests" / "simulated"
 sys.path.append(str(SIMULATED))
@@ -188,7 +195,8 @@ def test_the_study_from_its_request_to_a_verified_archive(
         assert values.pop("samples") == 169_784
         assert {values.pop("tsdf_difference") < 1e-3, values.pop("tsdf_again") < 1e-3} == {True}
         assert values == dict.fromkeys(
-            ("blocks_in_one", "voxels_differing", "samples_moved", "samples_in_one", "dropped_samples"), 0
+            ("blocks_in_one", "voxels_differing", "samples_moved", "samples_in_one", "dropped_samples", "voxels_again"),
+            0,
         )
     assert (archive / "raw" / "builds" / "sm_90" / "cuda--update--plain--fma.json").is_file()
 
@@ -212,3 +220,88 @@ def test_a_contracted_build_of_another_program_is_red(
     assert found.evidence["contraction.rust-nvptx.pts-20k.samples_in_one"].value == 169_784
     wrong = found.samples["kernel"] == RU + CONTRACTED
     assert set(found.samples[wrong]["status"]) == {"failed"} and set(found.samples[~wrong]["status"]) == {"ok"}
+
+
+# -------------------------------------------------------------------------------------------------- claim and figures
+
+
+def finished(root: Path, compared: dict[tuple[str, str], tuple[int, int]], **changes: Any) -> View:
+    """An archive of the study with invented differences.
+
+    Args:
+        compared: (arm, cell) -> (samples moved, samples in one). changes: ARM__KEY to another value of a finding.
+    """
+    times = {
+        (k + f, cell): 20.0 + 3 * bool(f) for k in (CA, CU, RA, RU) for f in ("", CONTRACTED) for _, cell in compared
+    }
+    write_archive(root, samples=sample_rows(times), study="contracted", finish=False)
+    rows: list[dict[str, Any]] = []
+    for (arm, cell), (moved, single) in compared.items():
+        values = {
+            "samples": 3_000_000, "samples_moved": moved, "samples_in_one": single, "blocks_in_one": 0,
+            "voxels_differing": 2 * moved + single, "dropped_samples": 0, "tsdf_difference": 3e-4, "voxels_again": 0,
+            "tsdf_again": 2e-4,
+        }  # fmt: skip
+        rows += [{"name": f"contraction.{arm}.{cell}.{key}", "value": value} for key, value in values.items()]
+        rows.append({"name": f"contraction.{arm}.same_code", "value": arm == "rust-nvptx"})
+    for row in rows:
+        row["value"] = changes.get(row["name"], row["value"])
+    unique = {row["name"]: {**row, "unit": "", "how": "invented"} for row in rows}
+    (root / "raw" / "evidence.json").write_text(json.dumps(list(unique.values())))
+    document = json.loads((root / "raw" / "run.json").read_text())
+    for cell, facts in document["cells"].items():
+        facts["axis"] = {"base": "baseline", "r-2.0": "extent"}.get(cell, "trajectory")
+    (root / "raw" / "run.json").write_text(json.dumps(document))
+    return View(load(root))
+
+
+USUAL = {
+    ("cuda", "base"): (0, 0), ("cuda", "r-2.0"): (0, 0), ("cuda", "room-cold"): (1, 10),
+    ("rust-nvptx", "base"): (0, 0), ("rust-nvptx", "room-cold"): (0, 0),
+}  # fmt: skip
+O10 = REGISTRY.claims["O10"]
+
+
+def test_the_claim_holds_where_frames_differ_and_synthetic_cells_do_not(tmp_path: Path) -> None:
+    found = judge(O10, finished(tmp_path / "a", USUAL))
+    assert found.verdict == "reproduced", found.reason
+    assert "1 lie in another voxel and 10 are taken" in found.reason and "rust-nvptx has the same code" in found.reason
+    assert found.measured == pytest.approx(11 / 3_000_000)
+    synthetic = judge(O10, finished(tmp_path / "b", {**USUAL, ("cuda", "r-2.0"): (1, 0)}))
+    assert synthetic.verdict == "refuted" and "cuda on r-2.0" in synthetic.reason
+    assert judge(O10, finished(tmp_path / "c", {**USUAL, ("cuda", "room-cold"): (0, 0)})).verdict == "refuted"
+    assert judge(O10, finished(tmp_path / "d", {**USUAL, ("cuda", "room-cold"): (500, 0)})).verdict == "undecided"
+
+
+def test_the_claim_says_what_it_lacks(tmp_path: Path) -> None:
+    def verdict(name: str, compared: Any, **changes: Any) -> Any:
+        return judge(O10, finished(tmp_path / name, compared, **changes))
+
+    same = verdict("a", {key: value for key, value in USUAL.items() if key[0] == "rust-nvptx"})
+    assert same.verdict == "undecided" and "whose compiler contracts" in same.reason
+    assert "of a frame" in verdict("b", {("cuda", "base"): (0, 0)}).reason
+    assert "of a synthetic cell" in verdict("c", {("cuda", "room-cold"): (0, 3)}).reason
+    # Two runs of one build that differ say nothing of contraction.
+    noisy = verdict("d", USUAL, **{"contraction.cuda.room-cold.voxels_again": 4})
+    assert noisy.verdict == "undecided" and "of a frame" in noisy.reason
+    write_archive(tmp_path / "e", samples=sample_rows({(CA, "base"): 20.0}))
+    other = judge(O10, View(load(tmp_path / "e")))
+    assert other.verdict == "undecided" and "which study contracted makes" in other.reason
+
+
+def test_the_figures_tell_samples_and_times(tmp_path: Path) -> None:
+    view = finished(tmp_path / "a", USUAL)
+    plot = report.samples(view)
+    assert render(plot)[0].startswith(b"<?xml") and len(plot.table.rows) == len(USUAL)
+    assert "no sample differs on base and r-2.0" in plot.answer
+    assert "on room-cold 1 of 3,000,000 samples move to another voxel and 10 are taken by one build only" in plot.answer
+    assert "rust-nvptx has the same code in both builds" in plot.answer
+    timed = report.times(view)
+    assert render(timed)[0].startswith(b"<?xml")
+    assert {row["cell"] for row in timed.table.rows} == {"base", "r-2.0", "room-cold"}
+    assert all(row["ratio"] == pytest.approx(1.15, rel=0.02) for row in timed.table.rows)
+    assert "cuda/allocate/plain 1.15" in timed.answer
+    write_archive(tmp_path / "b", samples=sample_rows({(CA, "base"): 20.0}))
+    for make in (report.samples, report.times):
+        with pytest.raises(Missing):
+            make(View(load(tmp_path / "b")))

@@ -172,6 +172,7 @@ STUDIES_OF = {
     **dict.fromkeys(("clock.", "jit.", "saxpy.", "device."), ("fma",)),
     **dict.fromkeys(("fma.", "ptx.", "sass."), ("fma", "host")),
     "hypothesis.": ("attribution",),
+    "contraction.": ("contracted",),
 }
 
 # Language stand-ins: the paper's Rust is cuda-oxide. An archive made without it has stock rustc's kernels, which then

@@ -109,7 +109,12 @@ def contraction_findings(
             "samples": (change.samples, "samples", "sum of the uncontracted weights"),
             "dropped_samples": (fused.dropped_points, "samples", "the contracted update found no block for them"),
             "tsdf_difference": (change.tsdf, "", "largest, of sums with equal weights"),
-            "tsdf_again": (noise.tsdf, "", "the same of two runs without contraction: the order of their additions"),
+            "voxels_again": (noise.voxels, "voxels", "whose weight differs in two runs without contraction"),
+            "tsdf_again": (
+                noise.tsdf,
+                "",
+                "as tsdf_difference, of two runs without contraction: another order of additions",
+            ),
         }
         found += [
             {"name": f"contraction.{arm.name}.{name}.{key}", "value": value, "unit": unit, "how": f"{what}; {how}"}

@@ -30,8 +30,8 @@ class Question:
 
     Attributes:
         asks: the question, which heads its section of the page.
-        figure: name of the figure that answers it: a function of harness/report/attribution.py or scaling.py, else each
-            of its kernels over CUDA C++'s.
+        figure: name of the figure that answers it: a function of harness/report/attribution.py, scaling.py or
+            contracted.py, else each of its kernels over CUDA C++'s.
         decides: ids of the claims it decides; none for a figure alone.
         kernels: globs of kernel names. cells: names, `+sms*` for the two numbers of multiprocessors.
         frames: globs of cells of trajectories, as far as their frames are here.
@@ -170,6 +170,14 @@ launch on the host, is a regime: the claim reads serial against concurrent."""
 
 SPHERES = ("base", "pts-20k", "pts-1280k", "lf-918")
 
+CONTRACTION = "What changes when the compiler may contract?"
+FUSING = (
+    "cuda/allocate/plain", "cuda/update/plain", "rust-nvptx/*/plain", "rust-oxide/*/plain", "rust-oxide/*/global",
+    "triton/*/static8", "triton/*/while",
+)  # fmt: skip
+"""Every language's kernels of the volume; each has a contracted build."""
+FUSED_ON, FUSED_FRAMES = ("base", "plane-320k", "r-2.0"), ("*-cold", "*-cold-noise")
+
 STUDIES: dict[str, Study] = {
     "attribution": Study(
         (
@@ -286,17 +294,8 @@ STUDIES: dict[str, Study] = {
     ),
     "contracted": Study(
         (
-            Question(
-                "What changes when the compiler may contract?",
-                "contracted",
-                (),
-                (
-                    "cuda/allocate/plain", "cuda/update/plain", "rust-nvptx/*/plain", "rust-oxide/*/plain",
-                    "rust-oxide/*/global", "triton/*/static8", "triton/*/while",
-                ),
-                ("base", "plane-320k", "r-2.0"),
-                frames=("*-cold", "*-cold-noise"),
-            ),
+            Question(CONTRACTION, "contracted", ("O10",), FUSING, FUSED_ON, frames=FUSED_FRAMES),
+            Question(CONTRACTION, "contracted-time", (), FUSING, FUSED_ON, frames=FUSED_FRAMES),
         ),
         rounds=10,
         flavours=("fma",),
