@@ -182,9 +182,9 @@ def test_the_gate_tells_of_the_overflow_and_does_not_judge_it(ours, monkeypatch)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (REAL / "rgbd").is_dir(), reason=f"no real frames in {REAL / 'rgbd'}")
-def test_the_real_frames_agree_within_a_quarter_voxel():
+def test_all_real_frames_agree_within_a_quarter_voxel():
     pytest.importorskip("open3d")
-    cell = all_cells(REAL)["rgbd-warm"]
+    cell = all_cells(REAL)["rgbd-all"]
     volume = HostVolume(cell.config)
     for scene in [*cell.before(), cell.scene()]:
         for kernel in ("cuda/allocate/plain", "cuda/update/plain"):

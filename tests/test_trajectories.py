@@ -117,6 +117,14 @@ def test_only_a_users_folder_has_a_whole_cell(tmp_path):
     assert "cells r-warm, r-cold, r-dense, r-all" in describe(tmp_path)
 
 
+def test_each_trajectory_that_is_here_has_one_cell_with_most_of_its_frames(tmp_path):
+    assert trajectories.widest_cells(tmp_path) == [] == trajectories.widest_cells(tmp_path / "gone")
+    for name, frames in (("short", 2), ("long", 12)):
+        write_folder(tmp_path / name, frames)
+    write_folder(tmp_path / "retrooffice" / "P000", 2)
+    assert trajectories.widest_cells(tmp_path) == ["tartan-warm", "long-all", "short-all"]
+
+
 def test_fewer_frames_than_the_paper_warms_with(tmp_path):
     write_folder(tmp_path / "short", 3)
     assert all_cells(tmp_path)["short-warm"].warm == 2

@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,22 +110,28 @@ def gather(
         version = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
         raise ToolMissing("Triton is missing", "run ./irr setup, which installs it") from None
-    say("asking the compiler what it accepts")
-    questions = {name: outcome(name, work, arch) for name in SCALAR_ATOMICS}
+    probes = [variant for variant in PROBES if slow or variant != "static32"]
+    asked = (*SCALAR_ATOMICS, "runtime_bound", "unbounded", "masked_cas")
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        # Each is a process of one thread. The longest first: it takes as long as all the others together.
+        compiling = {variant: pool.submit(compile_cost, variant, work, arch) for variant in reversed(probes)}
+        answers = {name: pool.submit(outcome, name, work, arch) for name in asked}
+        say(f"asking the compiler {len(asked)} questions, compiling {', '.join(probes)}")
+        found = {name: answer.result() for name, answer in answers.items()}
+        say("asked; compiling")
+        costs = {variant: compiling[variant].result() for variant in probes}
+    questions = {name: found[name] for name in SCALAR_ATOMICS}
     worst = max(questions.values(), key=OUTCOMES.index)
-    tried = ", ".join(f"{name} {found}" for name, found in questions.items())
+    tried = ", ".join(f"{name} {said}" for name, said in questions.items())
     rows = [
         ("triton.version", version, "", "the installed wheel"),
         ("triton.atomic_cas.parameters", atomic_cas_parameters(), "", "inspect.signature"),
         ("triton.scalar_atomic.outcome", worst, "", f"worst of: {tried}"),
-        ("compile.runtime_bound.compiles", outcome("runtime_bound", work, arch) == "compiles", "", "static_range(n)"),
-        ("compile.unbounded.compiles", outcome("unbounded", work, arch) == "compiles", "", "while tl.max(...) > 0"),
-        ("compile.masked_cas.compiles", outcome("masked_cas", work, arch) == "compiles", "", "atomic_cas(mask=...)"),
+        ("compile.runtime_bound.compiles", found["runtime_bound"] == "compiles", "", "static_range(n)"),
+        ("compile.unbounded.compiles", found["unbounded"] == "compiles", "", "while tl.max(...) > 0"),
+        ("compile.masked_cas.compiles", found["masked_cas"] == "compiles", "", "atomic_cas(mask=...)"),
     ]
-    probes = [variant for variant in PROBES if slow or variant != "static32"]
-    for number, variant in enumerate(probes, 1):
-        say(f"compiling {variant} ({number} of {len(probes)})")
-        seconds, size = compile_cost(variant, work, arch)
+    for variant, (seconds, size) in costs.items():
         rows.append(
             (f"compile.{variant}.s", seconds, "s", f"CPU time, Triton to PTX for sm_{arch}, one thread of this machine")
         )

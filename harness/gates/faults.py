@@ -14,6 +14,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -212,7 +213,9 @@ def evidence() -> tuple[list[dict[str, Any]], str | None]:
         rows of evidence.json, and why some are missing (None if none is).
     """
     try:
-        return [*_occlusion_evidence(), *_half_voxel_evidence()], None
+        with ThreadPoolExecutor(2) as pool:  # mostly compilers, in processes of one thread
+            parts = [pool.submit(part) for part in (_occlusion_evidence, _half_voxel_evidence)]
+            return [row for part in parts for row in part.result()], None
     except IrrError as error:
         return [], error.what
 

@@ -316,6 +316,15 @@ def recipes(row: Row) -> list[Recipe]:
     ]
 
 
+def widest_cells(folder: Path | None = None) -> list[str]:
+    """Names of one cell for each trajectory of depth images that is here: the one with the most frames."""
+    root = data_folder(folder)
+    here = [row for row in (*rows(), *other_folders(root)) if row.source != "room" and find(row, root) is not None]
+    return [
+        max(recipes(row), key=lambda recipe: (frames_before(recipe.form), recipe.form == "warm")).name for row in here
+    ]
+
+
 def all_cells(folder: Path | None = None) -> Cells:
     """The cells of data/cells.toml and of every trajectory."""
     return Cells(folder)
