@@ -236,6 +236,38 @@ def test_real_frames_stand_beside_ray_cast_ones_and_the_swept_shapes(tmp_path: P
     render(plot)
 
 
+def test_noise_makes_another_scene_and_another_kind_of_frames(tmp_path: Path) -> None:
+    """With and without noise are told apart in both figures; with it the warm table saves less here."""
+    parts = {
+        "room-cold": 1.0,
+        "room-warm": 0.5,
+        "room-cold-noise": 1.5,
+        "room-warm-noise": 1.2,
+        "tartan-p001-cold": 2.0,
+    }
+    parts |= {"tartan-p001": 0.5}
+    times = {(CA, cell): 20 * part for cell, part in parts.items()} | {(TA, cell): 60.0 for cell in parts}
+    times |= {(kernel, cell): 80.0 for cell in parts for kernel in (CU, TU)}
+    view = View(load(write_archive(tmp_path / "a", samples=sample_rows(times), cells=list(parts), study="real")))
+    facts = cell_facts(list(parts))
+    axis = {name: "real" if name.startswith("tartan") else "trajectory" for name in parts}
+    view.archive.run.cells.update({n: structs.replace(facts[n], axis=axis[n]) for n in parts})
+    warm = {row["scene"]: row["ratio"] for row in frames.warm(view).table.rows if row["kernel"] == CA}
+    expected = {"room": 0.5, "room-noise": 0.8, "tartan-p001": 0.25}
+    assert warm == {name: pytest.approx(ratio, rel=0.01) for name, ratio in expected.items()}
+    plot = frames.real(view)
+    kinds = {row["cell"]: row["frames"] for row in plot.table.rows}
+    assert kinds["room-warm"] == "ray-cast frames" and kinds["room-warm-noise"] == "ray-cast frames" + frames.WITH_NOISE
+    assert (
+        "On ray-cast frames allocate takes, times CUDA C++'s time, Triton's bounded probe 3.00 to 6.00" in plot.answer
+    )
+    assert (
+        f"On ray-cast frames{frames.WITH_NOISE} allocate takes" in plot.answer and "probe 2.00 to 2.50" in plot.answer
+    )
+    render(plot)
+    render(frames.warm(view))
+
+
 def test_an_arm_that_lost_data_on_frames_has_no_row_there(tmp_path: Path) -> None:
     plot = frames.real(frames_view(tmp_path / "a", loss={(TA, "rgbd-cold"): LOST}))
     assert ("rgbd-cold", TA) not in {(row["cell"], row["kernel"]) for row in plot.table.rows}

@@ -47,10 +47,18 @@ from harness.report.tables import (
 )
 
 QUESTION = "What do real frames and a warm table change?"
-WARM, COLD = "-warm", "-cold"
-KINDS = {"real": "real frames", "trajectory": "ray-cast frames"}
+WARM, COLD, NOISE = "-warm", "-cold", "-noise"
+AXES = {"real": "real frames", "trajectory": "ray-cast frames"}
 """Axis of cells -> what its frames are."""
+WITH_NOISE = " with a sensor's noise added"
+KINDS = tuple(kind + noise for kind in AXES.values() for noise in ("", WITH_NOISE))
 SWEPT = "spheres and plane"
+
+
+def kind_of(view: View, cell: str) -> str:
+    """What a cell's frames are: one of KINDS, or SWEPT."""
+    axis = AXES.get(view.axis(cell))
+    return SWEPT if axis is None else axis + (WITH_NOISE if cell.endswith(NOISE) else "")
 
 
 def _name(kernel: str) -> str:
@@ -64,37 +72,47 @@ def _rows_down(axes: Any, names: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def warm_ratio(view: View, kernel: str, scene: str) -> tuple[float, float, float] | None:
-    """A kernel's time on a scene's warm cell over that on its cold twin: median over passes, lowest, highest."""
-    warm, cold = (view.table.medians(kernel, f"{scene}{end}") for end in (WARM, COLD))
+def twins_of(view: View) -> dict[str, tuple[str, str]]:
+    """Scenes of frames that have a warm cell and its cold twin -> the two; noise makes another scene. A project's
+    trajectory may name its warm cell without the ending, as the paper does."""
+    cells = cells_of(view, FRAME_AXES)
+    found = {}
+    for cell in cells:
+        noise = NOISE if cell.endswith(NOISE) else ""
+        bare = cell.removesuffix(noise)
+        if bare.endswith(COLD):
+            stem = bare.removesuffix(COLD)
+            warm = next((name for name in (f"{stem}{WARM}{noise}", f"{stem}{noise}") if name in cells), None)
+            if warm is not None:
+                found[stem + noise] = warm, cell
+    return found
+
+
+def warm_ratio(view: View, kernel: str, twins: tuple[str, str]) -> tuple[float, float, float] | None:
+    """A kernel's time on a warm cell over that on its cold twin: median over passes, lowest, highest."""
+    warm, cold = (view.table.medians(kernel, cell) for cell in twins)
     ratios = [warm[key] / cold[key] for key in sorted(warm.keys() & cold.keys())]
     return (statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
 
 
-def scenes_of(view: View) -> list[str]:
-    """Scenes of frames that have a warm cell and its cold twin."""
-    cells = cells_of(view, FRAME_AXES)
-    return [cell.removesuffix(WARM) for cell in cells if cell.endswith(WARM) and cell[: -len(WARM)] + COLD in cells]
-
-
 def warm(view: View) -> Plot:
-    """The last frame into a table that the eight before it have filled, over the same frame into an empty one."""
-    scenes = scenes_of(view)
+    """The last frame into a table that those before it have filled, over the same frame into an empty one."""
+    scenes = twins_of(view)
     if not scenes:
         raise Missing("no frame was fused both into an empty table and into one that frames before had filled")
     facts = view.archive.run.cells
     rows: list[dict[str, Value]] = []
     for stage, base in BASES.items():
-        for scene in scenes:
+        for scene, twins in scenes.items():
             for kernel in [base, *main_kernels(view, stage)]:
-                ratio = warm_ratio(view, kernel, scene)
+                ratio = warm_ratio(view, kernel, twins)
                 if ratio is not None:
-                    floors = [view.table.floor(f"{scene}{end}", stage) for end in (WARM, COLD)]
+                    floors = [view.table.floor(cell, stage) for cell in twins]
                     rows.append(
                         {
                             "stage": stage, "scene": scene, "kernel": label(view, kernel),
-                            "cold_us": view.median_us(kernel, f"{scene}{COLD}"),
-                            "warm_us": view.median_us(kernel, f"{scene}{WARM}"),
+                            "cold_us": view.median_us(kernel, twins[1]),
+                            "warm_us": view.median_us(kernel, twins[0]),
                             "ratio": ratio[0], "low": ratio[1], "high": ratio[2],
                             "floor": max((floor for floor in floors if floor is not None), default=None),
                         }
@@ -115,7 +133,7 @@ def warm(view: View) -> Plot:
                 point(axes, kernel, values, index + (place - (len(here) - 1) / 2) * 0.15, _name(kernel))
             if index and line[0] != lines[index - 1][0]:
                 axes.axhline(index - 0.5, color=BAND, linewidth=0.8)
-        _rows_down(axes, [f"{stage}, {scene} ({KINDS[view.axis(scene + WARM)]})" for stage, scene in lines])
+        _rows_down(axes, [f"{stage}, {scene} ({AXES[view.axis(scenes[scene][0])]})" for stage, scene in lines])
         axes.set_xlabel("ratio of times, warm table to empty one, same frame, same kernel (left of 1: warm is faster)")
         legend(canvas, [axes], 4)
 
@@ -124,9 +142,9 @@ def warm(view: View) -> Plot:
         own = [row for row in rows if row["stage"] == stage and row["kernel"] == base]
         others = [num(row["ratio"]) for row in rows if row["stage"] == stage and row["kernel"] != base]
         if own:
-            text = " and ".join(f"{n(num(row['ratio']))} times ({row['scene']})" for row in own)
+            text = listed([f"{n(num(row['ratio']))} times ({row['scene']})" for row in own])
             parts.append(f"{stage} {text}" + (f", the other arms' {span_words(others)}" if others else ""))
-    grown = [f"{facts[s + COLD].blocks:,} blocks grow to {facts[s + WARM].blocks:,} on {s}" for s in scenes]
+    grown = [f"{facts[c].blocks:,} blocks grow to {facts[w].blocks:,} on {scene}" for scene, (w, c) in scenes.items()]
     answer = "On a table that the frames before have filled CUDA C++ takes, of its time on an empty one: in "
     answer += f"{'; in '.join(parts)}. With the frames before, {listed(grown)}."
     columns = (
@@ -136,7 +154,9 @@ def warm(view: View) -> Plot:
     )  # fmt: skip
     note = "The same frame in both cells, serial; the table is that of the volume before each launch."
     table = Table("warm", "A warm table over an empty one", columns, tuple(rows), note)
-    return Plot(answer, table, draw, (9.5, rows_height(2 * len(lines), 1.3)), "cell = *-warm, *-cold; launch = serial")
+    return Plot(
+        answer, table, draw, (9.5, rows_height(2 * len(lines), 1.3)), "cell = *-warm*, *-cold*; launch = serial"
+    )
 
 
 ENDS = {"ratio": ("low", "high"), "total": ("total_low", "total_high")}
@@ -174,13 +194,13 @@ def real(view: View) -> Plot:
         raise Missing("no cell of real frames was timed")
     kernels = [BASES["allocate"], *main_kernels(view, "allocate")]
     rows: list[dict[str, Value]] = [
-        {"frames": KINDS.get(view.axis(cell), SWEPT), "cell": cell, "kernel": label(view, kernel), **row}
+        {"frames": kind_of(view, cell), "cell": cell, "kernel": label(view, kernel), **row}
         for cell in [*frames, *cells_of(view, PAPER_AXES)]
         for kernel in kernels
         if (row := _frame_row(view, kernel, cell)) is not None
     ]
     names = [label(view, kernel) for kernel in kernels]
-    kinds = [kind for kind in (*KINDS.values(), SWEPT) if any(row["frames"] == kind for row in rows)]
+    kinds = [kind for kind in (*KINDS, SWEPT) if any(row["frames"] == kind for row in rows)]
     lines = [*frames, *([SWEPT] if SWEPT in kinds else [])]
     paper = 100 * float(seeds.paper("allocate_share"))
     quantities = (

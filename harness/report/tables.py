@@ -365,7 +365,7 @@ def depth_frames(view: View) -> Table:
         Column("allocate_us", "allocate, us"), Column("us", "both, us"), Column("ratio", "ratio of both to CUDA C++"),
         Column("share", "allocate's share"),
     )  # fmt: skip
-    note = "Serial, fresh table (of a warm cell: as eight frames before left it). An arm that lost data has no row."
+    note = "Serial, fresh table (of a warm cell: as the frames before left it). An arm that lost data has no row."
     return Table("frames", "Depth frames: both stages", columns, tuple(rows), note)
 
 
