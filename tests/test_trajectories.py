@@ -20,7 +20,7 @@ from harness.gates.exact import exact_gates
 from harness.gates.loss import loss_gate
 from harness.measure import runs
 from harness.workload import trajectories
-from harness.workload.cells import make_frames, make_scene, select_cells
+from harness.workload.cells import load_cells, make_frames, make_scene, match_cells, select_cells
 from harness.workload.frames import folder_scene
 from harness.workload.fused import Fused
 from harness.workload.noise import add_noise, axial_sigma, incidence_of
@@ -109,6 +109,13 @@ def test_a_folders_whole_cell_fuses_every_frame_up_to_the_cap(frames, fused, tmp
         Image.fromarray(np.full((12, 12), 900, np.uint16)).save(folder / f"frame-{frames - 1:06d}.depth.png")
         with pytest.raises(IrrError, match="are not those that the run began with"):
             trajectories.check_frames([cell], [finding])
+
+
+def test_the_room_is_planned_with_and_without_noise(tmp_path):
+    write_folder(tmp_path / "r", 2)
+    forms = [f"room-{form}{noise}" for noise in ("", "-noise") for form in ("warm", "cold", "dense")]
+    planned = match_cells("room-*,r-*", [name for name in all_cells(tmp_path) if name not in load_cells()])
+    assert planned == [*forms, *(f"r-{form}" for form in ("warm", "cold", "dense", "all"))]
 
 
 def test_only_a_users_folder_has_a_whole_cell(tmp_path):
