@@ -244,7 +244,6 @@ def matrix_request(found: Found, asked: Asked, *, build: Path = BUILD) -> Reques
     if chosen.study == "matrix" and not asked.quick:
         watched = {
             "controls": planning.control_plan(plan, together=asked.at_once and len(found.uuids) > 1),
-            "adversarial": arms_of(ready.there),
             "sanitized": sorted(ready.there),
             "counted": [row.name for row in ready.rows],
             "counted_cells": [name for name in COUNTED_CELLS if any(entry.cell == name for entry in plan)],
@@ -256,7 +255,7 @@ def matrix_request(found: Found, asked: Asked, *, build: Path = BUILD) -> Reques
         trajectories=chosen.trajectories,
         skipped=[*ready.skipped, *chosen.missing],
         evidence=frame_evidence(chosen.trajectories.values()),
-        **({"rounds": planning.QUICK_ROUNDS, "passes": 1} if asked.quick else {}),
+        **({"rounds": planning.QUICK_ROUNDS, "passes": 1} if asked.quick else {"adversarial": arms_of(ready.there)}),
         **watched,
     )
 
@@ -334,6 +333,7 @@ def study_request(found: Found, asked: Asked, name: str, *, build: Path = BUILD)
         evidence=frame_evidence(frames.values()),
         rounds=study.rounds,
         gates_once=True,
+        adversarial=arms_of(ready.there),
         trajectories={n: here[n] for n in here if n in names and n not in load_cells()},
         sanitized=study.judged(list(ready.there)),
         sanitizer_s=study.sanitizer_s,
