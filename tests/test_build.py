@@ -664,7 +664,8 @@ def test_what_is_chosen() -> None:
         build.chosen_kernels("nonsense")
     assert flavours(ALLOCATE) == ("", "fma")
     assert flavours(KERNELS["triton/update/while"]) == ("", "fma", "bundled")
-    assert flavours(KERNELS["cuda/floor/null"]) == ("",)
+    for name in ("cuda/floor/null", "cuda/allocate/nowait", "cuda/update/packed", "triton/allocate/static32"):
+        assert flavours(KERNELS[name]) == ("",)
     assert flavours(KERNELS["cuda/fma/mandelbrot-default-b256"]) == ("", "nofmad")
 
 

@@ -4,9 +4,9 @@ A kernel is built again only when its sources, its flags or a tool has changed; 
 manifest's `cache_key`. A tool that is missing costs its own kernels and one line; the rest is built. What was built
 elsewhere is kept where the tool is missing here and the sources are the same.
 
-Besides every row itself, the matrix's `allocate` and `update` rows are built as `/fma` (the compiler's default
-contraction) and the Triton ones as `@bundled` (Triton's own ptxas). Both are part of a default build: they cost a
-third of it.
+Besides every row itself, the kernels of the GPU's arms are built as `/fma` (the compiler's default contraction, which
+study `contracted` times and compares) and the Triton ones as `@bundled` (Triton's own ptxas). Both are part of a
+default build.
 """
 
 from __future__ import annotations
@@ -142,11 +142,14 @@ class Job:
         return base.with_name(base.name + suffix)
 
 
+ARM_KERNELS = {name for arm in ARMS.values() if arm.place == "gpu" for name in (arm.allocate, arm.update)}
+
+
 def flavours(kernel: Kernel) -> tuple[str, ...]:
     """The builds of a row: itself, and its controls."""
     if kernel.stage == "fma" and kernel.contract and kernel.threads == 256:
         return ("", "nofmad")
-    if kernel.stage not in ("allocate", "update") or kernel.slow_build or not kernel.matrix:
+    if kernel.name not in ARM_KERNELS or not kernel.matrix or kernel.slow_build:
         return ("",)
     return ("", "fma", "bundled") if kernel.language == "triton" else ("", "fma")
 
