@@ -29,17 +29,31 @@ def pin(path: str) -> Any:
 
 
 WHEELS = ("requirements.in", "requirements.txt")
+DOCUMENTS = ("README.md", "ARTEFACT.md", "harness/report/appendix.py")
+REFUSALS = ("harness/doctor.py", "harness/measure/devices.py")
+CRATES = ("causes", "oxide", "probes")
 
 # (file, pin, pattern): where the file names the pinned thing, group 1 must be the pin, each time and at least once.
 # A file counts once it is in git, so a row may come before its file.
 REPEATED: tuple[tuple[str, str, str], ...] = (
-    ("README.md", "python.minimum", r"Python (3\.\d+) to 3\.\d+"),
-    ("README.md", "python.maximum", r"Python 3\.\d+ to (3\.\d+)"),
-    ("requirements.in", "python.minimum", r"Python (3\.\d+) to 3\.\d+"),
-    ("requirements.in", "python.maximum", r"Python 3\.\d+ to (3\.\d+)"),
+    *[(name, "python.minimum", r"Python\s+(3\.\d+)\s+to\s+3\.\d+") for name in (*DOCUMENTS, "requirements.in")],
+    *[(name, "python.maximum", r"Python\s+3\.\d+\s+to\s+(3\.\d+)") for name in (*DOCUMENTS, "requirements.in")],
+    *[(name, "cuda.minimum", r"CUDA\s+(\d+\.\d+)(?:\s+or\s+newer)?\s+\(\d+") for name in (*DOCUMENTS, *REFUSALS)],
+    *[(name, "cuda.driver", r"\((\d+)\s+or\s+newer\)") for name in (*DOCUMENTS, *REFUSALS)],
+    *[(name, "cuda.minimum_arch", r"capability\s+(\d+\.\d+)") for name in DOCUMENTS],
+    ("harness/build/kernels.py", "cuda.minimum_arch", r"min_arch: int = (\d+)"),
+    ("harness/device/occupy.py", "cuda.minimum_arch", r"\.target sm_(\d+)"),
+    ("requirements.in", "python.minimum", r"--python-version (3\.\d+)"),
     ("irr", "python.minimum", r"Python (3\.\d+)(?:, 3\.\d+)+ or 3\.\d+"),
     ("irr", "python.maximum", r"Python 3\.\d+(?:, 3\.\d+)+ or (3\.\d+)"),
+    ("irr", "python.minimum", r"(3\.\d+) or newer"),
+    ("irr", "python.minimum", r"version_info < \((3, \d+)\)"),
+    ("irr", "python.minimum", r"\((3, \d+)\) <= sys\.version_info"),
+    ("irr", "python.maximum", r"version_info\[:2\] <= \((3, \d+)\)"),
+    ("irr", "python.minimum", r"is not (3\.\d+) to 3\.\d+"),
+    ("irr", "python.maximum", r"is not 3\.\d+ to (3\.\d+)"),
     ("pyproject.toml", "python.minimum", r'pythonVersion = "(.+)"'),
+    ("pyproject.toml", "python.minimum", r'target-version = "py(3\d+)"'),
     ("flake.nix", "nix.nixpkgs.rev", r'"github:NixOS/nixpkgs/([^"]+)"'),
     ("flake.nix", "nix.rust-overlay.rev", r'"github:oxalica/rust-overlay/([^"]+)"'),
     ("flake.lock", "nix.nixpkgs.rev", r'"repo": "nixpkgs",\s+"rev": "([^"]+)"'),
@@ -51,9 +65,13 @@ REPEATED: tuple[tuple[str, str, str], ...] = (
     ("Dockerfile", "rust.debian", r"(?m)^ARG RUST_DEBIAN=(\S+)"),
     ("Dockerfile", "oxide.rustup", r"(?m)^ARG RUSTUP=(\S+)"),
     ("Dockerfile", "oxide.rustup_sha256", r"(?m)^ARG RUSTUP_SHA256=(\S+)"),
-    ("patches/series.toml", "oxide.revision", r'id = "cuda-oxide-695"[^\[]*\ncommit = "([^"]+)"'),
-    ("patches/series.toml", "oxide.parent", r'id = "cuda-oxide-695"[^\[]*\nparent = "([^"]+)"'),
-    ("rust/oxide/Cargo.toml", "oxide.revision", r'cuda-oxide[^\n]*rev = "([0-9a-f]+)"'),
+    ("patches/series.toml", "oxide.revision", r'id = "cuda-oxide-\d+"[^\[]*\ncommit = "([^"]+)"'),
+    ("patches/series.toml", "oxide.parent", r'id = "cuda-oxide-\d+"[^\[]*\nparent = "([^"]+)"'),
+    ("patches/series.toml", "oxide.pull_request", r"(?m)^pull_request = (\d+)"),
+    ("patches/series.toml", "oxide.pull_request", r'"cuda-oxide-(\d+)"'),
+    ("patches/series.toml", "oxide.pull_request", r"\(#(\d+)\)"),
+    ("rust/oxide/README.md", "oxide.pull_request", r"pull request (\d+)"),
+    *[(f"rust/{name}/Cargo.toml", "oxide.revision", r'cuda-oxide[^\n]*rev = "([0-9a-f]+)"') for name in CRATES],
     *[(name, f"wheels.{wheel}", rf"(?m)^{wheel}==([^\s;]+)") for name in WHEELS for wheel in pins()["wheels"]],
 )
 
@@ -72,9 +90,17 @@ ROWS = pytest.mark.parametrize(
 )
 
 
+def spelled(version: str, dots: bool) -> str:
+    """A version as pins.toml spells it: `3, 11` with a dot; 7.5 and py311 without, where the pin or the file has none."""
+    version = re.sub(r",\s*", ".", version)
+    return version if dots else version.replace(".", "")
+
+
 def disagreement(name: str, path: str, pattern: str, text: str, pinned: str) -> str | None:
     """What is wrong with a file that repeats a pin, naming both places; None if nothing is (13.5.37 is 13.5.*)."""
-    found = set(re.findall(pattern, text))
+    written = re.findall(pattern, text)
+    dots = "." in pinned and all(re.search(r"\D", version) for version in written)
+    found, pinned = {spelled(version, dots) for version in written}, spelled(pinned, dots)
     release = pinned.removesuffix("*")
     right = {version for version in found if version == pinned or (release != pinned and version.startswith(release))}
     return (
@@ -90,7 +116,7 @@ def repeating(name: str) -> str:
 
 @ROWS
 def test_a_version_that_is_repeated_is_the_pinned_one(name, path, pattern):
-    wrong = disagreement(name, path, pattern, repeating(name), pin(path))
+    wrong = disagreement(name, path, pattern, repeating(name), str(pin(path)))
     assert wrong is None, wrong
 
 
@@ -102,7 +128,7 @@ def altered(version: str) -> str:
 
 @ROWS
 def test_changing_a_version_anywhere_is_said_with_both_places(name, path, pattern):
-    text, pinned = repeating(name), pin(path)
+    text, pinned = repeating(name), str(pin(path))
     places = [match.span(1) for match in re.finditer(pattern, text)]
     assert places
     copies = [text[:start] + altered(pinned) + text[end:] for start, end in places]
@@ -110,6 +136,36 @@ def test_changing_a_version_anywhere_is_said_with_both_places(name, path, patter
     told.append(disagreement(name, path, pattern, text, altered(pinned)))
     for words in told:
         assert words is not None and name in words and f"pins.toml {path}" in words
+
+
+def test_irr_tries_the_pythons_of_the_lock_by_name():
+    [names] = re.findall(r"for name in ((?:python3\.\d+ )+)python3 ", (ROOT / "irr").read_text(encoding="utf-8"))
+    tried = sorted(name.removeprefix("python") for name in names.split())
+    assert tried == list(PYTHONS), f"irr tries {tried}, pins.toml python.minimum to python.maximum are {PYTHONS}"
+
+
+def test_every_whole_version_or_revision_that_is_repeated_has_a_row():
+    """A copy that nobody checks: found by looking for each pin's value in every file that is no test and no result."""
+    pinned = {str(value).removesuffix(".*"): path for path, value, _ in leaves(pins()) if not path.endswith("_reason")}
+    whole = {value: path for value, path in pinned.items() if re.search(r"\d+\.\d+\.\d+|[0-9a-f]{40}|sha256-", value)}
+    assert len(whole) > 8
+    unchecked = []
+    for file in git_files():
+        name = file.relative_to(ROOT).as_posix()
+        # In our own code such a version stands as an example, in words.
+        if name.startswith(("results/", "tests/", "data/")) or name.endswith(".py") or name == PINS_FILE.name:
+            continue
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (UnicodeDecodeError, FileNotFoundError):
+            continue
+        rows = [pattern for other, _, pattern in REPEATED if other == name]
+        spans = [match.span(1) for pattern in rows for match in re.finditer(pattern, text)]
+        for value, path in whole.items():
+            for match in re.finditer(rf"(?<![\w.]){re.escape(value)}(?![\w.])", text):
+                if not any(start <= match.start() and match.end() <= end for start, end in spans):
+                    unchecked.append(f"{name}:{text[: match.start()].count(chr(10)) + 1} repeats pins.toml {path}")
+    assert unchecked == []
 
 
 # --- the lock ---------------------------------------------------------------------------------------------------------
