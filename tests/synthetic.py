@@ -162,7 +162,8 @@ def write_archive(
         **{
             "schema": SCHEMA, "irr": "0", "commit": "0" * 40, "dirty": False, "study": "matrix", "quick": False,
             "gpu": gpu, "created_utc": "2026-01-02T03:04:05Z", "command": ["irr", "reproduce"], "seed": 1,
-            "rounds": 1 + max((int(row["round"]) for row in samples), default=5), "batch": 8, "plan": planned(samples), "cells": cell_facts(names), "reductions": list(reductions),
+            "rounds": 1 + max((int(row["round"]) for row in samples), default=5), "batch": 8, "plan": planned(samples),
+            "cells": cell_facts(names), "reductions": list(reductions),
             "passes": [
                 Pass(
                     number=n, device_uuid=uuid, device_name=device_name, arch=90,

@@ -15,16 +15,19 @@ from typing import Any
 import pytest
 
 import tasks
+from harness.archive.read import find, load
 from harness.archive.schema import Gate, Note
 from harness.archive.verify import check_raw
 from harness.archive.write import check_writable
 from harness.device import nvml
+from harness.environment import RESULTS
 from harness.errors import IrrError, UsageError
-from harness.measure import devices, reproduce, requests, runs
+from harness.measure import devices, reproduce, requests, runs, without_gpu
 from harness.measure.devices import Found
 from harness.measure.manager import empty_run
+from harness.measure.requests import Asked
 from harness.workload.cells import load_cells
-from tests.synthetic import sample_rows, write_archive
+from tests.synthetic import judged, sample_rows, write_archive
 
 Irr = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -79,19 +82,61 @@ def test_a_check_that_failed_is_said_last_and_the_archive_stays(
 ) -> None:
     """A red gate, and an archive that would not verify, must not end as a run that went well."""
     monkeypatch.setattr("harness.report.page.report", lambda archive: archive / "derived" / "report.html")
-    good = Gate(gate="exact-set", tier="exact", subject="cuda on base", ok=True, compared=1160)
+    rows = sample_rows({("cuda/allocate/plain", "base"): 24.0})
+    good = judged(rows)
     red = Gate(gate="exact-set", tier="exact", subject="triton on base", ok=False, compared=1160, message="1 missing")
     unjudged = Gate(gate="memcheck", tier="memory", subject="x", ok=False, compared=0, skipped="no compute-sanitizer")
-    kernel = {("cuda/allocate/plain", "base"): 24.0}
-    tasks._finish(write_archive(tmp_path / "good", samples=sample_rows(kernel), gates=[good, unjudged]))
+    tasks._finish(write_archive(tmp_path / "good", samples=rows, gates=[*good, unjudged]))
     for name, gates, why in (
-        ("red", [good, red, red], "gate exact-set of triton on base: 1 missing, and 1 more"),
+        ("red", [*good, red, red], "gate exact-set of triton on base: 1 missing, and 1 more"),
         ("none", [], "raw/gates.json is empty although kernels were timed"),
     ):
-        archive = write_archive(tmp_path / name, samples=sample_rows(kernel), gates=gates)
+        archive = write_archive(tmp_path / name, samples=rows, gates=gates)
         with pytest.raises(IrrError, match=f"a check failed: {re.escape(why)}"):
             tasks._finish(archive)
     assert capsys.readouterr().out.splitlines() == [f"archive: {tmp_path / name}" for name in ("good", "red", "none")]
+
+
+def test_an_archived_result_that_does_not_verify_is_a_red_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run without a GPU looks at every archived result; one that was altered ends it with exit 1, archived."""
+    rows = sample_rows({("cuda/allocate/plain", "base"): 24.0}, passes=1)
+    results = tmp_path / "results"
+    for name in ("altered", "whole"):
+        write_archive(results / name, samples=rows, gates=judged(rows))
+    write_archive(results / "unfinished", samples=rows, gates=judged(rows), finish=False)
+    with (results / "altered" / "raw" / "samples.csv").open("a") as stream:
+        stream.write(" ")
+    notes, red = without_gpu.archived_results(results)
+    assert [note.what for note in notes] == ["archived altered", "archived unfinished", "archived whole"]
+    assert [(row["gate"], row["subject"], row["ok"]) for row in red] == [("archived-result", "altered", False)]
+    monkeypatch.setattr("harness.report.page.report", lambda archive: archive / "derived" / "report.html")
+    for name, problem in (("whole", []), ("altered", red)):
+        monkeypatch.setattr(without_gpu, "archived_results", lambda bad=problem: ([], bad))
+        monkeypatch.setattr(without_gpu, "host_gates", list)
+        asked = Asked(command=["irr", "reproduce"], quick=True, cells="pts-20k", arms="cpu")
+        archive = without_gpu.reproduce_without_gpu(asked, tmp_path / f"of-{name}")
+        capsys.readouterr()
+        if problem:
+            with pytest.raises(
+                IrrError, match=r"check failed: gate archived-result of altered: .*samples\.csv was chan"
+            ):
+                tasks._finish(archive)
+        else:
+            tasks._finish(archive)
+        assert capsys.readouterr().out == f"archive: {archive}\n" and (archive / "SHA256SUMS").is_file()
+
+
+@pytest.mark.parametrize("root", find(RESULTS), ids=lambda root: root.name)
+def test_every_archived_result_verifies(root: Path) -> None:
+    """Byte for byte, and with every batch and gate that its plan asks for."""
+    assert check_raw(root)[1] == []
+
+
+def test_there_are_archived_results_of_the_studies() -> None:
+    studies = {load(root).run.study for root in find(RESULTS)}
+    assert studies >= {"matrix", "real", "fma", "host", "attribution", "scaling"}
 
 
 # --- N14: the results folder -----------------------------------------------------------------------------------------
