@@ -468,7 +468,8 @@ def run_gates(
                     )
                 )
                 results += gate_arm(cell, fused, fusion.raw, reference, _rows(arm), fusion.triangles, frames[-1])
-                if len(fused.coords) == len(reference.coords):
+                # What a bounded look-up drops is its loss gate's to judge, as blocks are.
+                if len(fused.coords) == len(reference.coords) and not fused.dropped_points:
                     volumes.append(fused)
         results += _cross(cell, volumes, bool(len(reference.coords)))
         if any(arm.place == "library" for arm in chosen):
