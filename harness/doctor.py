@@ -16,16 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.build import toolchain
+from harness.device.driver import NO_GPU
 from harness.environment import RESULTS, ROOT, cache_root, pins, system_packages
 from harness.errors import IrrError
 
 NEEDED_DISK_GIB = 3
 """The venv (2.5 GiB) and what a build and a run write."""
-
-NO_GPU_CURE = (
-    "in a container: docker run --gpus all, with the NVIDIA container toolkit on the host; "
-    "else install an NVIDIA driver that supports CUDA 13.0 (580 or newer)"
-)
 
 Tool = dict[str, Any]
 
@@ -214,7 +210,7 @@ def driver_cuda_version() -> str | None:
 def _gpu(env: Mapping[str, str], problems: list[dict[str, str]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     driver: dict[str, Any] = {"cuda": driver_cuda_version(), "version": None}
     if driver["cuda"] is None:
-        problems.append({"what": "no NVIDIA driver: libcuda.so.1 cannot be loaded", "cure": NO_GPU_CURE})
+        problems.append({"what": "no NVIDIA driver: libcuda.so.1 cannot be loaded", "cure": NO_GPU[1]})
         return driver, []
     from harness.device import nvml
     from harness.device.preflight import driver_serves
@@ -227,7 +223,7 @@ def _gpu(env: Mapping[str, str], problems: list[dict[str, str]]) -> tuple[dict[s
     devices = nvml.describe_devices()
     driver["version"] = nvml.driver_version()
     if not devices:
-        problems.append({"what": "a driver, but no GPU", "cure": NO_GPU_CURE})
+        problems.append({"what": "a driver, but no GPU", "cure": NO_GPU[1]})
     return driver, devices
 
 

@@ -340,11 +340,14 @@ def _config(capacity: int, voxel: float, table: int | None, cap: float | None) -
             # The farthest centre of a sample's voxel lies less than steps + 2 edges away on each axis; its distance is
             # taken by way of the squares.
             far = np.float32(config.steps + 2) * config.h
-            derived = (config.inv, np.float32(3) * far * far, config.inv_trunc, np.float32(config.cap))
+            derived = (config.inv, np.float32(3) * far * far, config.inv_trunc)
+            weight = np.float32(config.cap)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if not np.isfinite(derived).all() or config.inv_trunc == 0:
-        raise UsageError(f"a voxel edge of {voxel:g} m or a cap of {config.cap:g} is out of float32's range")
+        raise UsageError(f"a voxel edge of {voxel:g} m is out of float32's range")
+    if not np.isfinite(weight):
+        raise UsageError(f"a cap of {config.cap:g} is out of float32's range")
     return config
 
 
@@ -436,11 +439,14 @@ def fuse_file(
             f"{arm} lost {fused.lost_blocks} of {len(exact)} blocks and dropped {fused.dropped_points} samples "
             f"({fused.failed_inserts} failed inserts)"
         )
+        enough = max(1, math.ceil(POOL_FACTOR * len(exact)))
+        cure = f"--pool {enough} --table {table_size(enough)} hold the scene"
         if not is_bounded(ARMS[arm]):
-            enough = max(1, math.ceil(POOL_FACTOR * len(exact)))
-            cure = f"--pool {enough} --table {table_size(enough)} hold the scene"
             raise DataLost(f"{loss}; {out} holds the rest", cure)
-        say(f"warning: {loss}, as its bounded probe is declared to")
+        if min(config.capacity, config.slots) < len(exact):
+            say(f"warning: {loss}: {volume} are too few for {len(exact)} blocks; {cure}")
+        else:
+            say(f"warning: {loss}, as its bounded probe is declared to")
     if len(fused.coords):
         say(f"its surface: ./irr mesh {shlex.quote(str(out))} --out {shlex.quote(str(out.with_suffix('.ply')))}")
     return fused

@@ -52,9 +52,9 @@ def check_target(path: Path) -> None:
         UsageError: as `refuse_others`.
         IrrError: no file can be written there.
     """
-    part = _part(path)
     try:
-        refuse_others(path)
+        refuse_others(path)  # first: a folder such as . or / has no name to put a suffix to
+        part = _part(path)
         part.open("xb").close()
         part.unlink()
     except OSError as error:
@@ -71,9 +71,10 @@ def whole_file(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
     Raises:
         UsageError, IrrError: as `check_target`.
     """
-    part = _part(path)
+    part: Path | None = None
     try:
         refuse_others(path)
+        part = _part(path)
         with part.open("xb") as stream:
             yield stream
             if sync:
@@ -82,7 +83,8 @@ def whole_file(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
         part.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):  # the first error says more
-            part.unlink(missing_ok=True)
+            if part is not None:
+                part.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise _unwritable(path, error) from error
         raise

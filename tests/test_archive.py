@@ -251,6 +251,8 @@ def test_links_are_refused(archive: Path) -> None:
     (archive / "raw" / "link.json").symlink_to("/etc/passwd")
     with pytest.raises(IrrError, match=r"raw/link\.json is a link"):
         load(archive)
+    [once] = check_raw(archive)[1]
+    assert "raw/link.json is a link" in once
 
 
 def test_a_linked_folder_is_refused(archive: Path, tmp_path: Path) -> None:

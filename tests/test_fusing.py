@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from PIL import Image
 
 from harness.archive.write import write_whole
+from harness.device import driver
 from harness.errors import DataLost, IrrError, UsageError
 from harness.fusing import extract_surface, fuse_file, mesh_file, weld
 from harness.whole import whole_file
@@ -22,7 +24,7 @@ from harness.workload.frames import folder_scene
 from harness.workload.fused import Fused
 from harness.workload.reference import evaluate, evaluate_frames
 from harness.workload.scenes import sphere
-from harness.workload.volume import VolumeConfig
+from harness.workload.volume import VolumeConfig, table_size
 
 SCENE = sphere(0.2, 60, 120)
 CONFIG = VolumeConfig(1024)
@@ -233,7 +235,49 @@ def test_a_bounded_arm_warns_and_is_done(
     monkeypatch.setattr("harness.fusing.is_bounded", lambda arm: True)
     fused = fuse_file(points, "cpu", pool=50, out=out)
     assert fused.lost_blocks > 0
-    assert "warning: cpu lost" in capsys.readouterr().err
+    exact = len(fuse_file(points, "cpu", out=out.with_name("whole.npz")).coords)
+    said = capsys.readouterr().err
+    cure = f"--pool {math.ceil(1.25 * exact)} --table {table_size(math.ceil(1.25 * exact))} hold the scene"
+    assert f"warning: cpu lost {exact - 50} of {exact} blocks" in said
+    assert f"pool 50, 128 slots are too few for {exact} blocks; {cure}" in said and "declared" not in said
+    # Where everything has a place, the loss is the probe's own.
+    monkeypatch.setattr("harness.fusing.lost_blocks", lambda coords, exact: 3)
+    fuse_file(points, "cpu", out=out)
+    said = capsys.readouterr().err
+    assert "warning: cpu lost 3 of" in said and "as its bounded probe is declared to" in said and "--pool" not in said
+
+
+@pytest.mark.parametrize("place", [".", "/", "..", "./"])
+def test_a_folder_without_a_name_is_no_target(
+    points: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    fuse_file(points, "cpu", out=out)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="is a folder, not a file to write"):
+        fuse_file(points, "cpu", out=Path(place))
+    with pytest.raises(UsageError, match="is a folder, not a file to write"):
+        mesh_file(out, out=Path(place))
+    with pytest.raises(UsageError, match="is a folder, not a file to write"), whole_file(Path(place)):
+        pytest.fail("opened")
+
+
+def test_only_what_is_out_of_range_is_blamed(points: Path, out: Path) -> None:
+    with pytest.raises(UsageError, match=r"^a voxel edge of 1e-40 m is out of float32's range$"):
+        fuse_file(points, "cpu", voxel=1e-40, out=out)
+    with pytest.raises(UsageError, match=r"^a cap of 1e\+300 is out of float32's range$"):
+        fuse_file(points, "cpu", cap=1e300, out=out)
+
+
+def test_a_gpu_arm_without_a_driver_says_what_every_task_says(irr: Irr, points: Path, out: Path) -> None:
+    try:
+        driver.library()
+    except IrrError:
+        pass
+    else:
+        pytest.skip("there is an NVIDIA driver here")
+    done = irr("fuse", str(points), "--arm", "cuda", "--out", str(out))
+    assert done.returncode == 1 and f"irr: {driver.NO_GPU[0]}" in done.stderr and driver.NO_GPU[1] in done.stderr
+    assert "cudaError" not in done.stderr and not out.exists()
 
 
 # --- what is written, and what is left alone --------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def pin(path: str) -> Any:
 
 WHEELS = ("requirements.in", "requirements.txt")
 DOCUMENTS = ("README.md", "ARTEFACT.md", "harness/report/appendix.py")
-REFUSALS = ("harness/doctor.py", "harness/measure/devices.py")
+REFUSALS = ("harness/doctor.py", "harness/device/driver.py")
 CRATES = ("causes", "oxide", "probes")
 
 # (file, pin, pattern): where the file names the pinned thing, group 1 must be the pin, each time and at least once.
@@ -91,7 +91,7 @@ ROWS = pytest.mark.parametrize(
 
 
 def spelled(version: str, dots: bool) -> str:
-    """A version as pins.toml spells it: `3, 11` with a dot; 7.5 and py311 without, where the pin or the file has none."""
+    """A version as pins.toml spells it: `3, 11` with a dot; 7.5 and py311 without, where the pin or file has none."""
     version = re.sub(r",\s*", ".", version)
     return version if dots else version.replace(".", "")
 

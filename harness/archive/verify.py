@@ -67,7 +67,7 @@ def check_raw(root: Path) -> tuple[Archive | None, list[str]]:
         archive = load(root, unchecked=True)
         return archive, [*dict.fromkeys([*problems, *check_schema(archive)])]  # a missing file is both's to say
     except IrrError as error:
-        return None, [*problems, error.what]
+        return None, [*dict.fromkeys([*problems, error.what])]  # a link hinders both
 
 
 def check_new(root: Path) -> list[str]:

@@ -15,6 +15,13 @@ from harness.errors import IrrError
 
 LIBRARY = "libcuda.so.1"
 
+NO_GPU = (
+    "no NVIDIA GPU here: libcuda.so.1 cannot be loaded, or it shows no device",
+    "in a container: docker run --gpus all, with the NVIDIA container toolkit on the host; "
+    "else install an NVIDIA driver for CUDA 13.0 (580 or newer)",
+)
+"""What is said, and the cure, wherever a GPU is needed and there is none."""
+
 INVALID_VALUE = 1
 NO_BINARY = 209
 INVALID_IMAGE = 200

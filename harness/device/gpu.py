@@ -389,6 +389,10 @@ class Gpu:
         try:
             found = runtime.getDeviceCount()
         except runtime.CUDARuntimeError as error:
+            try:
+                driver.library()
+            except IrrError:  # CUDA calls no driver at all one that is too old
+                raise IrrError(*driver.NO_GPU) from None
             raise IrrError(f"no usable GPU: {error}", "see `irr doctor`") from None
         if found == 0:
             raise IrrError("no GPU is visible to this process", "see `irr doctor`; CUDA_VISIBLE_DEVICES may hide it")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from harness.archive.write import check_writable
 from harness.build.toolchain import find_tool
+from harness.device.driver import NO_GPU
 from harness.errors import IrrError
-from harness.measure.devices import NO_GPU, find_devices
+from harness.measure.devices import find_devices
 from harness.measure.requests import Asked, chosen_rows, counters_request
 from harness.measure.runs import archive_path, start
 from harness.measure.tools import COUNTED_CELLS

@@ -15,12 +15,6 @@ from harness.device.identity import choose_devices, parse_mask
 from harness.errors import IrrError
 from harness.output import say
 
-NO_GPU = (
-    "no NVIDIA GPU here: libcuda.so.1 cannot be loaded, or it shows no device",
-    "in a container: docker run --gpus all, with the NVIDIA container toolkit on the host; "
-    "else install an NVIDIA driver for CUDA 13.0 (580 or newer)",
-)
-
 
 @dataclass(frozen=True)
 class Found:

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from harness.archive.write import check_writable
+from harness.device.driver import NO_GPU
 from harness.device.identity import require_two
 from harness.errors import IrrError, UsageError
-from harness.measure.devices import NO_GPU, find_devices, locked_clocks
+from harness.measure.devices import find_devices, locked_clocks
 from harness.measure.requests import Asked, check_cells, chosen_rows, contraction_request, matrix_request, study_request
 from harness.measure.runs import archive_path, start
 from harness.measure.studies import find_study

@@ -14,12 +14,13 @@ from harness.build.contraction import loop_findings
 from harness.build.kernels import ARMS, Kernel, select_kernels
 from harness.build.manifest import FLAVOURS
 from harness.device import preflight
+from harness.device.driver import NO_GPU
 from harness.device.host import host_library
 from harness.errors import IrrError
 from harness.measure import plan as planning
 from harness.measure import probe
 from harness.measure.building import build_missing
-from harness.measure.devices import NO_GPU, Found, multiprocessors
+from harness.measure.devices import Found, multiprocessors
 from harness.measure.inventory import Built, built_architectures, deviations, take_inventory
 from harness.measure.manager import Request
 from harness.measure.studies import find_study

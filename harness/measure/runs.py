@@ -10,11 +10,12 @@ from pathlib import Path
 from harness.archive.schema import Note
 from harness.archive.write import ArchiveWriter
 from harness.build.kernels import select_kernels
+from harness.device.driver import NO_GPU
 from harness.environment import RESULTS
 from harness.errors import IrrError, UsageError
 from harness.measure import plan as planning
 from harness.measure import probe
-from harness.measure.devices import NO_GPU, Found, find_devices, locked_clocks
+from harness.measure.devices import Found, find_devices, locked_clocks
 from harness.measure.inventory import take_inventory
 from harness.measure.manager import Manager, Request, empty_run, read_request
 from harness.output import say

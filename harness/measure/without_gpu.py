@@ -17,12 +17,12 @@ from harness.archive.schema import Note, gate_record
 from harness.archive.verify import check_raw
 from harness.archive.write import SUMS
 from harness.build import lowering
+from harness.device.driver import NO_GPU
 from harness.environment import RESULTS, scratch
 from harness.errors import IrrError
 from harness.gates.faults import evidence as planted_evidence
 from harness.gates.result import GateResult
 from harness.gates.run import run_gates
-from harness.measure.devices import NO_GPU
 from harness.measure.progress import Steps
 from harness.measure.requests import Asked, host_request
 from harness.measure.runs import archive_path, start
