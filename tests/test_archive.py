@@ -502,6 +502,17 @@ def test_driver_and_toolkit_are_two_fields() -> None:
     assert [key for key, _, _ in fingerprint.differences(found, other)] == ["run_on.driver"]
 
 
+def test_a_tool_that_made_no_kernel_of_an_archive_is_no_difference() -> None:
+    """The matrix has kernels of stock rustc, real frames have none; a machine's null is not known, so it differs."""
+    matrix = fingerprint.make({"rustc": "rustc 1.96.0", "toolkit": "13.0"}, {"driver": "580"})
+    real = fingerprint.make({"toolkit": "13.0"}, {"driver": "580"})
+    assert fingerprint.differences(matrix, real) == fingerprint.differences(real, matrix) == []
+    other = fingerprint.make({"rustc": "rustc 1.97.0", "toolkit": "13.0"}, {"driver": "580"})
+    assert fingerprint.differences(matrix, other) == [("built_on.rustc", "rustc 1.96.0", "rustc 1.97.0")]
+    unknown = fingerprint.make({"toolkit": "13.0"}, {})
+    assert [key for key, _, _ in fingerprint.differences(real, unknown)] == ["run_on.driver"]
+
+
 def test_every_field_is_there_or_null_with_a_reason() -> None:
     found = fingerprint.make({}, {"driver": "580"}, [{"uuid": "u"}], {"run_on.devices[0].ecc": "[N/A]"})
     nulls = {null.field: null.why for null in found.nulls}

@@ -147,6 +147,14 @@ def pooling_keys(fingerprint: Fingerprint) -> dict[str, Any]:
 
 
 def differences(a: Fingerprint, b: Fingerprint) -> list[tuple[str, Any, Any]]:
-    """(path, value in a, value in b) of every checked field in which they differ; empty means they may be pooled."""
+    """(path, value in a, value in b) of every checked field in which they differ; empty means they may be pooled.
+
+    A tool is null where no kernel of the archive was made by it: no kernel that both have can differ by it. A null of
+    the machine is something that is not known, and differs.
+    """
     left, right = pooling_keys(a), pooling_keys(b)
-    return [(key, left[key], right[key]) for key in left if left[key] != right[key]]
+
+    def unused(key: str) -> bool:
+        return key.startswith("built_on.") and None in (left[key], right[key])
+
+    return [(key, left[key], right[key]) for key in left if left[key] != right[key] and not unused(key)]
