@@ -42,6 +42,13 @@ USER = 12345
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
 """Podman's own defaults are above what a machine that is itself a guest may set."""
 
+OPEN3D = (
+    "env", "-u", "DISPLAY", "-u", "WAYLAND_DISPLAY", "/irr/.venv/bin/python", "-c",
+    "import open3d; open3d.utility.set_verbosity_level(open3d.utility.VerbosityLevel.Error); "
+    "mesh = open3d.geometry.TriangleMesh.create_sphere(); print('open3d', open3d.__version__, len(mesh.vertices))",
+)  # fmt: skip
+"""A machine without a display has no libGL either, unless the image brings it: the import alone would fail."""
+
 OXIDE_HOSTS = ("https://github.com", "https://static.rust-lang.org")
 PIP_OPTIONS = ("cert", "index-url", "extra-index-url", "proxy", "trusted-host", "default-timeout")
 """What of this machine's pip configuration the build needs in order to download as this machine does."""
@@ -319,7 +326,12 @@ def try_it(engine: Engine, work: Path) -> list[str]:
 
         return judge
 
+    def open3d(output: str, code: int, _: float) -> str | None:
+        wanted = f"open3d {pins()['wheels']['open3d-cpu'].removesuffix('*')}"
+        return fine(output, code, 0) or (None if wanted in output else f"not {wanted}")
+
     attempt("invoke doctor", ["invoke", "doctor"], fine, results)
+    attempt("import open3d without a display", [*OPEN3D], open3d, results)
     attempt("invoke test -m smoke", ["invoke", "test", "-m", "smoke"], smoke, results)
     words = ["invoke", "reproduce", "--require-gpu"]
     judge = refused(["--gpus all", "container toolkit"], REFUSAL_SECONDS["no GPU"])

@@ -204,7 +204,9 @@ def test_a_missing_include_is_named(tmp_path: Path) -> None:
 @needs_nvcc
 @pytest.mark.parametrize("kernel", [ALLOCATE, UPDATE], ids=lambda k: k.name)
 def test_nvcc_reads_the_files_that_are_hashed(kernel: Kernel, tmp_path: Path) -> None:
-    assert nvcc.emit(kernel, 90, False, tmp_path).sources == sources.source_files(kernel)
+    emitted = nvcc.emit(kernel, 90, False, tmp_path)
+    assert emitted.sources == sources.source_files(kernel)
+    assert emitted.extra["toolkit"] == toolkit().place
 
 
 # --- PTX --------------------------------------------------------------------------------------------------------------

@@ -3,12 +3,14 @@ stub inputs and its shell code run, and what `irr image` does apart from podman 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -506,3 +508,41 @@ def test_kernels_of_an_unpinned_cuda_oxide_and_of_no_row_are_not_put_into_the_im
     assert [path.name for path in taken.rglob("*.*")] == ["cuda--update--plain.cubin"]
     monkeypatch.setattr(build, "BUILD", tmp_path / "nothing")
     assert image.take_kernels(tmp_path / "other") is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "problem"),
+    [
+        (0, f"open3d {pins()['wheels']['open3d-cpu'].removesuffix('*')}0 762", None),
+        (1, "OSError: libGL.so.1: cannot open shared object file", "import open3d without a display: exit code 1"),
+        (0, "open3d 0.1.0 762", "import open3d without a display: not open3d"),
+    ],
+)
+def test_open3d_is_imported_in_the_image_without_a_display(tmp_path, monkeypatch, code, words, problem):
+    """N26: a missing libGL, or another wheel, is a problem of the image; everything else in it is well here."""
+    asked = []
+
+    def run(engine, results, *command, timeout=600):
+        asked.append(command)
+        if command == image.OPEN3D:
+            done = (code, words)
+        elif "--require-gpu" in command:
+            done = (1, "--gpus all container toolkit")
+        elif command[-1] == "--quick" and results.name == "closed":
+            done = (1, f"/irr/results {image.USER}:{image.USER}")
+        else:
+            done = (0, "7 passed\narchive: /irr/results/a\n")
+        return subprocess.CompletedProcess(command, done[0], stdout=done[1], stderr=""), 0.0
+
+    monkeypatch.setattr(image, "run", run)
+    problems = image.try_it(image.Engine(tmp_path), tmp_path)
+    assert image.OPEN3D in asked and not any(word.startswith("DISPLAY=") for word in image.OPEN3D)
+    assert [text.startswith(str(problem)) for text in problems] == ([] if problem is None else [True])
+
+
+def test_what_open3d_is_asked_in_the_image_works_here(tmp_path):
+    if importlib.util.find_spec("open3d") is None:
+        pytest.skip("Open3D is not installed")
+    words = [sys.executable if word.endswith("python") else word for word in image.OPEN3D]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0 and re.search(r"^open3d \d+\.\d+\.\d+ \d+$", done.stdout.strip()), done.stderr

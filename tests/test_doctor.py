@@ -17,9 +17,11 @@ import pytest
 
 from harness import doctor, environment
 from harness.build import toolchain
+from harness.build.manifest import Manifest
 from harness.build.toolchain import Program, find_toolkit, llvm_mismatch, parse_cuda_version, parse_llvm_version
 from harness.environment import ROOT, cache_root, prepare_environment
 from harness.errors import IrrError
+from harness.measure import probe
 
 # --- the toolkit (N20) ------------------------------------------------------------------------------------------------
 
@@ -61,6 +63,24 @@ def test_cuda_home_is_taken_though_nvcc_is_not_on_path(roots):
     assert (toolkit.root, toolkit.version, toolkit.origin) == (roots.a, "13.1.80", "CUDA_HOME")
     assert toolkit.nvcc == roots.a / "bin" / "nvcc"
     assert not toolkit.pinned
+
+
+def test_where_the_toolkit_came_from_is_in_the_fingerprint(roots):
+    """N20: root and version, by way of the manifests, for the machine that runs the kernels need not have built them."""
+
+    def manifest(kernel, language, **compiler):
+        return Manifest(kernel, 90, "e", kernel.split("/")[1], language, False, "ok", compiler=compiler)
+
+    taken = find_toolkit({"CUDA_HOME": str(roots.a), "PATH": ""})
+    rows = [
+        manifest("cuda/allocate/plain", "cuda", name="nvcc", version=taken.version, toolkit=taken.place),
+        manifest("triton/allocate/while", "triton", name="triton", version="3.6.0"),
+    ]
+    built, _ = probe.built_on(rows)
+    assert (built["toolkit_root"], built["toolkit"]) == (f"CUDA_HOME: {roots.a}", "13.1.80")
+    older, why = probe.built_on([manifest("cuda/update/plain", "cuda", name="nvcc", version="13.0.88")])
+    assert "toolkit_root" not in older and why["built_on.toolkit_root"] == "not in the kernels' manifests"
+    assert find_toolkit({"PATH": ""}).place == "wheels"
 
 
 @pytest.mark.parametrize(("which", "said"), [("b", "12.8.93"), ("c", "include/cuda.h")])

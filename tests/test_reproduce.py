@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,7 @@ from harness.archive.schema import Gate, Note
 from harness.archive.verify import check_raw
 from harness.archive.write import check_writable
 from harness.device import nvml
-from harness.environment import RESULTS
+from harness.environment import RESULTS, ROOT
 from harness.errors import IrrError, UsageError
 from harness.measure import devices, reproduce, requests, runs, without_gpu
 from harness.measure.devices import Found
@@ -28,6 +30,7 @@ from harness.measure.manager import empty_run
 from harness.measure.requests import Asked
 from harness.workload.cells import load_cells
 from tests.synthetic import judged, sample_rows, write_archive
+from tests.test_doctor import AS_STRANGER, open_python
 
 Irr = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -158,6 +161,30 @@ def test_one_device_cannot_run_one_after_another(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(IrrError, match="two devices are needed"):
         reproduce.reproduce(one_after_another=True, out=tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another uid; the next test is for the others")
+def test_a_folder_of_mode_0555_is_refused_to_another_uid_at_once() -> None:
+    """N14: before any build or look for a GPU, the path and who asked named; root, which may write anywhere, becomes
+    somebody else for it."""
+    # Not tmp_path: pytest closes its folders to other users.
+    with tempfile.TemporaryDirectory(prefix="irr-test-") as temporary:
+        os.chmod(temporary, 0o1777)
+        results = Path(temporary) / "results"
+        results.mkdir()
+        results.chmod(0o555)
+        packages = sysconfig.get_path("purelib")
+        python = open_python([str(ROOT), temporary, packages])
+        if python is None:
+            pytest.skip("no interpreter, checkout and packages that another uid can reach")
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{packages}", "TMPDIR": temporary, "HOME": "/"}
+        words = [python, "-c", AS_STRANGER, "reproduce", "--quick", "--out", str(results / "new")]
+        began = time.monotonic()
+        done = subprocess.run(words, capture_output=True, text=True, env=env, cwd="/", timeout=60)
+        seconds = time.monotonic() - began
+        assert done.returncode == 1, done.stderr
+        assert f"{results / 'new'} cannot be written by uid:gid 12345:12345" in done.stderr
+        assert "step 1" not in done.stderr and not list(results.iterdir()) and seconds < 30
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write into any folder")

@@ -36,7 +36,7 @@ FIELDS: tuple[Field, ...] = (
     Field("machine", "built_on", False, "processor architecture, as uname -m"),
     Field("python", "built_on", False, "Python that ran the build"),
     Field("toolkit", "built_on", True, "CUDA toolkit version (nvcc --version)"),
-    Field("toolkit_root", "built_on", False, "where the toolkit came from: wheel, CUDA_HOME, nix"),
+    Field("toolkit_root", "built_on", False, "where the toolkit came from: wheels, or CUDA_HOME or PATH with its root"),
     Field("nvcc", "built_on", True, "nvcc's full version"),
     Field("ptxas", "built_on", True, "ptxas that assembled every kernel of the matrix, full version"),
     Field("ptxas_from", "built_on", False, "where that ptxas came from"),

@@ -100,6 +100,7 @@ def emit(
         threads=kernel.threads,
         points=kernel.points,
         extra={
+            "toolkit": toolkit.place,
             "deviations": [] if toolkit.pinned else [f"unpinned toolchain: nvcc {toolkit.version} ({toolkit.origin})"]
         },
     )

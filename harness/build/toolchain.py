@@ -44,6 +44,11 @@ class Toolkit:
         """Whether this is the version of pins.toml; a toolkit that deviates is named in every manifest."""
         return self.version == pins()["cuda"]["toolkit"]
 
+    @property
+    def place(self) -> str:
+        """Where it came from, as manifests and fingerprints say it: `wheels`, or `CUDA_HOME: /usr/local/cuda`."""
+        return self.origin if self.origin == "wheels" else f"{self.origin}: {self.root}"
+
 
 def version_key(version: str) -> tuple[int, ...]:
     """Numbers of a version, so that 13.10 is above 13.9."""

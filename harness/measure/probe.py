@@ -53,6 +53,7 @@ def built_on(manifests: Iterable[Manifest]) -> tuple[dict[str, Any], dict[str, s
     pinned = [m.ptxas for m in rows if m.ptxas.get("name") != "bundled"]
     values: dict[str, Any] = {
         "toolkit": _first(m.compiler.get("version") for m in rows if m.language == "cuda"),
+        "toolkit_root": _first(m.compiler.get("toolkit") for m in rows),
         "nvcc": compiler("cuda"),
         "ptxas": _first(p.get("version") for p in pinned),
         "ptxas_from": _first(p.get("name") for p in pinned),
