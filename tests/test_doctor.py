@@ -66,7 +66,7 @@ def test_cuda_home_is_taken_though_nvcc_is_not_on_path(roots):
 
 
 def test_where_the_toolkit_came_from_is_in_the_fingerprint(roots):
-    """N20: root and version, by way of the manifests, for the machine that runs the kernels need not have built them."""
+    """N20: root and version, by way of the manifests: the machine that runs the kernels need not have built them."""
 
     def manifest(kernel, language, **compiler):
         return Manifest(kernel, 90, "e", kernel.split("/")[1], language, False, "ok", compiler=compiler)
