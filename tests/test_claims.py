@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.archive.read import find, load
-from harness.archive.schema import Gate, Pass, Reduction, Skipped
+from harness.archive.schema import TELEMETRY, Gate, Pass, Reduction, Skipped
 from harness.archive.write import SUMS, sums_text
 from harness.claims import evaluate, figures
 from harness.claims.evaluate import IDS, best, verdicts
@@ -84,6 +84,17 @@ def findings(**values: Any) -> Spec:
 
 def timed(times: Mapping[Any, float], **more: Any) -> Spec:
     return {"times": times, **more}
+
+
+def used(percent: int, earlier: int | None = None) -> dict[str, bytes]:
+    """telemetry.csv with this utilisation at any time of pass 0's and the controls' worker; before it another's."""
+    names = [column.name for column in TELEMETRY]
+    text = ",".join(names) + "\n"
+    for reading in (earlier, percent):
+        for t in range(60) if reading is not None else ():
+            values = {"pass": 0, "device_uuid": UUID, "t_s": t / 2, "utilisation": reading}
+            text += ",".join(str(values.get(name, "")) for name in names) + "\n"
+    return {"telemetry.csv": text.encode()}
 
 
 def counters(**values: float) -> list[dict[str, Any]]:
@@ -493,7 +504,10 @@ CASES: dict[str, list[tuple[str, Spec]]] = {
     ],
     "P13": [
         ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+shared"): 900.0})),
-        ("differs", timed({(CA, "base"): 30.0, (CA, "base+shared"): 60.0})),
+        ("differs", timed({(CA, "base"): 30.0, (CA, "base+shared"): 60.0}, files=used(90))),
+        ("undecided", timed({(CA, "base"): 30.0, (CA, "base+shared"): 60.0}, files=used(1))),
+        ("undecided", timed({(CA, "base"): 30.0, (CA, "base+shared"): 60.0}, files=used(1, earlier=90))),
+        ("undecided", timed({(CA, "base"): 30.0, (CA, "base+shared"): 60.0})),
         ("undecided", timed({(CA, "base"): 30.0})),
     ],
     "P14": [
@@ -1153,7 +1167,7 @@ EDGES: dict[str, list[tuple[str, Spec]]] = {
     ],
     "P13": [
         ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+shared"): 360.0})),
-        ("differs", timed({(CA, "base"): 30.0, (CA, "base+shared"): 240.0})),
+        ("differs", timed({(CA, "base"): 30.0, (CA, "base+shared"): 240.0}, files=used(90))),
         ("reproduced", timed({(CA, "base"): 30.0, (CA, "base+shared"): 900.0}, control=1)),
         ("undecided", timed({(CA, "base"): 30.0, (CA, "base+shared"): 900.0}, passes=1)),
     ],
