@@ -225,11 +225,11 @@ class CellRun:
             return call()
         except IrrError as error:
             if type(error).__name__ == "DriverError":
-                raise KernelFailed(self.cell.name, kernel, error.what) from None
+                raise KernelFailed(self.name, kernel, error.what) from None
             raise
         except Exception as error:
             if type(error).__module__.startswith(("cupy", "cupy_backends")):
-                raise KernelFailed(self.cell.name, kernel, str(error)) from None
+                raise KernelFailed(self.name, kernel, str(error)) from None
             raise
 
     def _prepare(self, rig: Rig) -> dict[int, Batch]:

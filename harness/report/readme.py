@@ -5,9 +5,10 @@ python -m harness.report.readme     rewrites the block (tests/test_readme.py fai
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -84,6 +85,32 @@ def pictures(archive: Archive) -> list[str]:
     ]
 
 
+BENCHMARKS = README.parent / "benchmarks" / "measured"
+"""What benchmarks/against_open3d.py --out wrote, one file a machine."""
+
+
+def beside_open3d(path: Path) -> str:
+    """One benchmark in a sentence.
+
+    Raises:
+        KeyError, ValueError: the file is not what the benchmark writes.
+    """
+    found = json.loads(path.read_text(encoding="utf-8"))
+    ratios, machine = found["ratios"], found["machine"]
+    parts = [f"{arm} takes {_span(ratios[arm]['times_the_time'])} times its time" for arm in ("cpu", "rust-cpu")]
+    parts.append(f"cuda on {found['arms']['cuda']['device']} is {_span(ratios['cuda']['times_as_fast'])} times as fast")
+    what = f"{found['frames']} frames ({found['of']}, {found['points']:,} points)"
+    return (
+        f"Beside Open3D's CPU grid, integrating {what} on {machine['usable_cores']} cores, {found['rounds']} rounds in "
+        f"one run: {', '.join(parts)}. It gathers where our arms scatter with atomics "
+        f"([every round](benchmarks/measured/{path.name}))."
+    )
+
+
+def _span(row: Mapping[str, float]) -> str:
+    return f"{row['median']:.3g} ({row['low']:.3g} to {row['high']:.3g})"
+
+
 def _order(archive: Archive) -> tuple[bool, bool, int, str]:
     """The matrix on a GPU first, a quick run last."""
     return (archive.run.quick, not archive.run.gpu, len(load_cells()) - len(archive.run.cells), archive.name)
@@ -114,6 +141,8 @@ def answer_block(archives: Sequence[Archive]) -> str:
         if row["source"] == "ours":
             statement, reason = markdown_text(row["statement"]), markdown_text(row["reason"])
             lines.append(f"| {row['id']} | {statement} | {WORDS[row['verdict']]} | {reason} |")
+    for path in sorted(BENCHMARKS.glob("*.json")):
+        lines += ["", beside_open3d(path)]
     lines += ["", "Archived runs (`irr claims` judges all of them):", ""]
     lines += [told(archive) for archive in ordered]
     return "\n".join(lines)
