@@ -14,7 +14,7 @@ from harness.claims.blog import images as fma_images
 from harness.claims.paper import losses_of
 from harness.claims.registry import Open, View
 from harness.claims.statistics import CONCURRENT, Regime
-from harness.report import attribution, frames, scaling
+from harness.report import attribution, contracted, frames, scaling
 from harness.report.drawing import Missing, Plot, count, n, span_words
 from harness.report.figures import since
 from harness.report.tables import (
@@ -187,6 +187,7 @@ STUDIES: dict[str, tuple[tuple[str, Callable[[View], Plot]], ...]] = {
         ("Triton's tile", attribution.tiles),
     ),
     "scaling": (("Multiprocessors", scaling.multiprocessors), ("Points", scaling.points)),
+    "contracted": (("Samples that contraction moves", contracted.samples),),
     "real": (("Real frames", frames.real), ("Warm table", frames.warm)),
 }
 """Study -> what it was made for: (what it is about, the figure that answers it)."""
