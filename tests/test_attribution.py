@@ -15,7 +15,7 @@ from harness.measure.studies import FILLED, FRESH, STUDIES, Question
 from harness.report import attribution
 from harness.report.drawing import Missing, Plot, render
 from harness.report.figures import few_passes
-from tests.synthetic import sample_rows, write_archive
+from tests.synthetic import UUID, sample_rows, write_archive
 from tests.test_claims import CA, CU
 
 TIMES: dict[tuple[str, ...], float] = {
@@ -99,6 +99,22 @@ def test_limits_take_the_fastest_arm_that_breaks_nothing(view: View) -> None:
     assert "Fastest integrate, of the two plain stages' time together: 0.35 on base" in plot.answer
     assert "one after the other take 40" in plot.answer.replace("39.9", "40").replace("40.0", "40")
     assert "The bare atomics are no lower bound: plain update takes 0.94 times their time on base" in plot.answer
+
+
+def test_limits_say_what_memory_moves_where_launches_were_counted(tmp_path: Path) -> None:
+    metrics = {"dram__bytes.sum": 12e6, "gpu__time_duration.sum": 150e3, "lts__t_sectors.sum": 15.7e6}
+    counted = [
+        {"device_uuid": UUID, "cell": "base", "kernel": kernel, "metric": metric, "unit": "", "value": value / less}
+        for kernel, less in (("cuda/update/plain", 1), ("cuda/update/packed-run", 4))
+        for metric, value in metrics.items()
+    ]
+    write_archive(tmp_path / "run", samples=sample_rows(TIMES), flags=FLAGS, counters=counted)
+    plot = drawn(attribution.limits(View(load(tmp_path / "run"))))
+    assert "To and from DRAM a counted launch moves at most 80" in plot.answer
+    row = next(row for row in plot.table.rows if row["kernel"] == "cuda/update/plain" and row["cell"] == "base")
+    assert (row["dram"], row["sectors"]) == (pytest.approx(80), pytest.approx(15.7))
+    write_archive(tmp_path / "bare", samples=sample_rows(TIMES), flags=FLAGS)
+    assert "DRAM" not in drawn(attribution.limits(View(load(tmp_path / "bare")))).answer
 
 
 def test_a_question_without_a_figure_of_its_own_stands_over_cuda(tmp_path: Path) -> None:

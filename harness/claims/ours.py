@@ -128,7 +128,7 @@ def generic_atomics(view: View) -> Verdict:
     reason = (
         f"with generic addresses update takes {between(low, high)} the time it takes with global ones, more beyond "
         f"the A/A floor in {len(slower)} of {len(gain)} cells; with global ones {between(least, most)} CUDA C++'s, "
-        f"{x(rest)} in the median."
+        f"{x(rest)} in the median{_atomics(view, plain, fixed)}."
     )
     apart = abs(rest - 1)
     if not slower or apart > 0.03 + (worst_floor(left) or 0.0):
@@ -137,6 +137,24 @@ def generic_atomics(view: View) -> Verdict:
         verdict = "reproduced" if 2 * len(slower) > len(gain) and apart <= 0.03 else "undecided"
     rows = (*(c.row(pair="plain/global") for c in gain), *(c.row(pair="global/cuda") for c in left))
     return Verdict(verdict, reason, middle, low, high, worst_floor(gain), rows)
+
+
+def _atomics(view: View, plain: str, fixed: str) -> str:
+    """Which operations the two kernels have for an addition, in machine code and, counted on base, at L2."""
+    words = []
+    for kernel, which in ((plain, "generic"), (fixed, "global")):
+        counts = (view.manifest(kernel) or {}).get("sass")
+        if isinstance(counts, dict):
+            found = {op: int(sum(counts.get(name, 0) for name in names)) for op, names in ATOMIC_OPS.items()}
+            sectors = {op: view.counter(kernel, f"lts__t_sectors_op_{op.lower()}.sum") for op in found}
+            told = [f"{number} {op}" for op, number in found.items()]
+            told += [f"{n / 1e6:.3g} million {op} sectors" for op, n in sectors.items() if n is not None]
+            words.append(f"the {which} kernel has {', '.join(told)}")
+    return f"; {'; '.join(words)}" if len(words) == 2 else ""
+
+
+ATOMIC_OPS = {"ATOM": ("ATOM", "ATOMG"), "RED": ("RED",)}
+"""An addition that returns what was there, and one that does not, with SASS's names for each."""
 
 
 @claim(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.claims import statistics
@@ -589,6 +589,38 @@ def _arms(view: View, cells: Sequence[str]) -> list[str]:
     return found
 
 
+SECTORS = "lts__t_sectors.sum"
+
+
+def _millions(value: float | None) -> float | None:
+    return None if value is None else value / 1e6
+
+
+def _rate(view: View, kernel: str, cell: str) -> float | None:
+    """What a counted launch moved to and from DRAM, GB/s."""
+    moved, ns = (view.counter(kernel, metric, cell) for metric in ("dram__bytes.sum", "gpu__time_duration.sum"))
+    return None if moved is None or not ns else moved / ns
+
+
+def _memory(rows: Sequence[Mapping[str, Value]]) -> str:
+    """How far DRAM is from its limit, and what the fastest update saves at L2, where launches were counted."""
+    counted = [row for row in rows if row["dram"] is not None and row["sectors"] is not None]
+    if not counted:
+        return ""
+    most = max(num(row["dram"]) for row in counted)
+    words = f" To and from DRAM a counted launch moves at most {n(most)} GB/s; study fma says what the card can."
+    for cell in dict.fromkeys(str(row["cell"]) for row in counted):
+        here = [row for row in counted if row["cell"] == cell and row["stage"] == "update"]
+        plain = next((row for row in here if row["kernel"] == CUDA_UPDATE), None)
+        best = min(here, key=lambda row: num(row["us"]), default=None)
+        if plain is not None and best is not None and best is not plain:
+            words += (
+                f" On {cell} plain update sends {n(num(plain['sectors']))} million sectors to L2, the fastest one "
+                f"{n(num(best['sectors']))} million."
+            )
+    return words
+
+
 def limits(view: View) -> Plot:
     """Every arm of each stage over the floor of that stage."""
     cells = [cell for cell in PANELS if view.median_us(GEOMETRY, cell) is not None]
@@ -613,6 +645,7 @@ def limits(view: View) -> Plot:
                     "changes": "one pass, " * (stage == "integrate") + CHANGES.get(variant, "as it is written"),
                     "us": us, "ratio": ratio.median, "low": ratio.low, "high": ratio.high,
                     "plain": None if plain is None else us / plain,
+                    "dram": _rate(view, kernel, cell), "sectors": _millions(view.counter(kernel, SECTORS, cell)),
                 }
             )  # fmt: skip
     order = {stage: place for place, stage in enumerate(BOTTOM)}
@@ -663,14 +696,17 @@ def limits(view: View) -> Plot:
             f" The bare atomics are no lower bound: plain update takes {span_words([num(r['ratio']) for r in under])} "
             f"times their time on {listed([str(r['cell']) for r in under])}, and arms with fewer or wider atomics less."
         )
+    answer += _memory(rows)
     columns = (
         Column("cell", "cell", False), Column("stage", "stage", False), Column("kernel", "kernel", False),
         Column("changes", "what it changes", False), Column("us", "us"), Column("ratio", "over the floor"),
         Column("low", "lowest pass"), Column("high", "highest pass"), Column("plain", "over plain CUDA C++"),
+        Column("dram", "DRAM, GB/s"), Column("sectors", "L2 sectors, millions"),
     )  # fmt: skip
     note = (
         "Serial, fresh table. Floors: allocate's is cuda/floor/geometry, update's and integrate's cuda/floor/atomics. "
-        "Integrate's `over plain` is over the sum of both plain stages."
+        "Integrate's `over plain` is over the sum of both plain stages. DRAM and L2: single launches under Nsight "
+        "Compute, where they were counted; DRAM's bytes over that launch's own time."
     )
     table = Table("limits", "Arms over the floors", columns, tuple(rows), note)
     size = (5.2 + 2.4 * len(cells), rows_height(len(names), 1.1))
