@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.archive.read import load
+from harness.archive.read import find, load
 from harness.archive.schema import Note
+from harness.claims.evaluate import RESULTS
 from harness.claims.registry import View
 from harness.measure.studies import FILLED, FRESH, STUDIES, Question
 from harness.report import attribution
@@ -113,8 +115,30 @@ def test_limits_say_what_memory_moves_where_launches_were_counted(tmp_path: Path
     assert "To and from DRAM a counted launch moves at most 80" in plot.answer
     row = next(row for row in plot.table.rows if row["kernel"] == "cuda/update/plain" and row["cell"] == "base")
     assert (row["dram"], row["sectors"]) == (pytest.approx(80), pytest.approx(15.7))
+    assert row["roof"] is None and "roofline" not in plot.answer, "a card that data/cards.toml does not have"
+    known = write_archive(
+        tmp_path / "known", samples=sample_rows(TIMES), flags=FLAGS, counters=counted, device_name="NVIDIA H200"
+    )
+    plot = drawn(attribution.limits(View(load(known))))
+    rows = {row["kernel"]: row for row in plot.table.rows if row["cell"] == "base"}
+    plain = rows["cuda/update/plain"]
+    assert plain["roof"] == pytest.approx(plain["us"] / (12e6 / 4814e3))
+    assert "times its time, is cuda/update/p" in plot.answer and "of the card's 4,814" in plot.answer
     write_archive(tmp_path / "bare", samples=sample_rows(TIMES), flags=FLAGS)
     assert "DRAM" not in drawn(attribution.limits(View(load(tmp_path / "bare")))).answer
+
+
+def test_the_cards_bandwidths_are_those_of_archives() -> None:
+    """data/cards.toml says nothing that no archive of study fma holds."""
+    found = {
+        archive.device_names[0]: archive.value("device.bandwidth_gb_s")
+        for archive in map(load, find(RESULTS))
+        if archive.run.study == "fma" and archive.run.gpu
+    }
+    if not found:
+        pytest.skip("no archived results here")
+    cards = tomllib.loads(attribution.CARDS.read_text(encoding="utf-8"))
+    assert cards and {name: round(found[name]) for name in cards} == {n: c["dram_gb_s"] for n, c in cards.items()}
 
 
 def test_a_question_without_a_figure_of_its_own_stands_over_cuda(tmp_path: Path) -> None:

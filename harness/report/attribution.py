@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from harness.claims import statistics
@@ -602,13 +604,37 @@ def _rate(view: View, kernel: str, cell: str) -> float | None:
     return None if moved is None or not ns else moved / ns
 
 
-def _memory(rows: Sequence[Mapping[str, Value]]) -> str:
-    """How far DRAM is from its limit, and what the fastest update saves at L2, where launches were counted."""
+CARDS = Path(__file__).parents[2] / "data" / "cards.toml"
+
+
+def _bandwidth(view: View) -> float | None:
+    """DRAM's bandwidth of the card by data/cards.toml, GB/s; None for a card that it lacks, or cards of two kinds."""
+    known = tomllib.loads(CARDS.read_text(encoding="utf-8"))
+    found = {known.get(name, {}).get("dram_gb_s") for name in view.archive.device_names}
+    return float(found.pop()) if len(found) == 1 and None not in found else None
+
+
+def _over_roofline(view: View, kernel: str, cell: str, us: float, bandwidth: float | None) -> float | None:
+    """Time over what DRAM's bytes of a counted launch take at the card's bandwidth."""
+    moved = view.counter(kernel, "dram__bytes.sum", cell)
+    return None if not moved or bandwidth is None else us / (moved / bandwidth / 1e3)
+
+
+def _memory(rows: Sequence[Mapping[str, Value]], bandwidth: float | None) -> str:
+    """How far memory's roofline is, and what the fastest update saves at L2, where launches were counted."""
     counted = [row for row in rows if row["dram"] is not None and row["sectors"] is not None]
     if not counted:
         return ""
     most = max(num(row["dram"]) for row in counted)
-    words = f" To and from DRAM a counted launch moves at most {n(most)} GB/s; study fma says what the card can."
+    words = f" To and from DRAM a counted launch moves at most {n(most)} GB/s"
+    roofs = [row for row in counted if row["roof"] is not None]
+    if bandwidth is not None and roofs:
+        nearest = min(roofs, key=lambda row: num(row["roof"]))
+        words += (
+            f" of the card's {bandwidth:,.0f}; nearest to memory's roofline, with {n(num(nearest['roof']))} times its "
+        )
+        words += f"time, is {nearest['kernel']} on {nearest['cell']}"
+    words += "."
     for cell in dict.fromkeys(str(row["cell"]) for row in counted):
         here = [row for row in counted if row["cell"] == cell and row["stage"] == "update"]
         plain = next((row for row in here if row["kernel"] == CUDA_UPDATE), None)
@@ -628,6 +654,7 @@ def limits(view: View) -> Plot:
     if not cells or not any("/integrate/" in k or k.endswith(("-run", "/walls")) for k in arms):
         raise Missing("no arm beyond the plain ones was timed beside a floor")
     rows: list[dict[str, Value]] = []
+    bandwidth = _bandwidth(view)
     for cell in cells:
         both = [view.median_us(kernel, cell) for kernel in (CUDA_ALLOCATE, CUDA_UPDATE)]
         for kernel in arms:
@@ -645,7 +672,8 @@ def limits(view: View) -> Plot:
                     "changes": "one pass, " * (stage == "integrate") + CHANGES.get(variant, "as it is written"),
                     "us": us, "ratio": ratio.median, "low": ratio.low, "high": ratio.high,
                     "plain": None if plain is None else us / plain,
-                    "dram": _rate(view, kernel, cell), "sectors": _millions(view.counter(kernel, SECTORS, cell)),
+                    "dram": _rate(view, kernel, cell), "roof": _over_roofline(view, kernel, cell, us, bandwidth),
+                    "sectors": _millions(view.counter(kernel, SECTORS, cell)),
                 }
             )  # fmt: skip
     order = {stage: place for place, stage in enumerate(BOTTOM)}
@@ -696,17 +724,19 @@ def limits(view: View) -> Plot:
             f" The bare atomics are no lower bound: plain update takes {span_words([num(r['ratio']) for r in under])} "
             f"times their time on {listed([str(r['cell']) for r in under])}, and arms with fewer or wider atomics less."
         )
-    answer += _memory(rows)
+    answer += _memory(rows, bandwidth)
     columns = (
         Column("cell", "cell", False), Column("stage", "stage", False), Column("kernel", "kernel", False),
         Column("changes", "what it changes", False), Column("us", "us"), Column("ratio", "over the floor"),
         Column("low", "lowest pass"), Column("high", "highest pass"), Column("plain", "over plain CUDA C++"),
-        Column("dram", "DRAM, GB/s"), Column("sectors", "L2 sectors, millions"),
+        Column("dram", "DRAM, GB/s"), Column("roof", "over memory's roofline"),
+        Column("sectors", "L2 sectors, millions"),
     )  # fmt: skip
     note = (
         "Serial, fresh table. Floors: allocate's is cuda/floor/geometry, update's and integrate's cuda/floor/atomics. "
         "Integrate's `over plain` is over the sum of both plain stages. DRAM and L2: single launches under Nsight "
-        "Compute, where they were counted; DRAM's bytes over that launch's own time."
+        "Compute, where they were counted; DRAM's bytes over that launch's own time. Memory's roofline: those bytes at "
+        "the card's bandwidth (data/cards.toml)."
     )
     table = Table("limits", "Arms over the floors", columns, tuple(rows), note)
     size = (5.2 + 2.4 * len(cells), rows_height(len(names), 1.1))
