@@ -88,7 +88,7 @@ def _batches(archive: Archive) -> list[str]:
         needed = walks
         _, plus, variant = entry.cell.partition("+")
         if plus and not variant.startswith(EVERY_PASS):
-            # A control: once, after the last pass of the first device, and carrying that pass's number.
+            # A control: the first device's, after the last pass or as often as there are passes, with a pass's number.
             needed = list(there)
             if not there and run.state == "complete" and not lost(entry) and not left_out(entry):
                 problems.append(f"raw/samples.csv: {_named(entry)} was planned and has no batch")

@@ -255,6 +255,11 @@ class Gate(msgspec.Struct, kw_only=True):
     pass_number: int | None = msgspec.field(name="pass", default=None)
     device_uuid: str | None = None
 
+    @property
+    def failed(self) -> bool:
+        """Neither passed nor skipped."""
+        return not self.ok and self.skipped is None
+
 
 def gate_record(
     result: Mapping[str, Any],

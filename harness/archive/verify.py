@@ -73,5 +73,5 @@ def check_raw(root: Path) -> tuple[Archive | None, list[str]]:
 def check_new(root: Path) -> list[str]:
     """What is wrong with a run that has just been archived: its raw part, then its red gates, one sentence each."""
     archive, problems = check_raw(root)
-    red = [gate for gate in archive.gates if not gate.ok and gate.skipped is None] if archive else []
+    red = [gate for gate in archive.gates if gate.failed] if archive else []
     return [*problems, *(f"gate {gate.gate} of {gate.subject}: {gate.message}" for gate in red)]

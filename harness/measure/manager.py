@@ -235,17 +235,13 @@ class Manager:
         for record in done:
             self.banned |= {(entry["cell"], entry["kernel"]) for entry in record["lost"]}
         finished = {(record["pass"], record["device_uuid"]) for record in done if record["what"] == PASS}
-        journal = self._journal()
-        there = {record["what"] for record in journal}
-        controlled = {record["pass"] for record in journal if record["what"] == CONTROLS}
-        if controlled < self.control_passes().keys():
-            there.discard(CONTROLS)
+        there = {record["what"] for record in self._journal()} - {CONTROLS}
         phases = [
             what
             for what, wanted in (
                 (ADVERSARIAL, request.adversarial),
                 (SANITIZER, request.sanitized),
-                (CONTROLS, request.controls),
+                (CONTROLS, self.controls_left()),
                 (COUNTERS, request.counted),
             )
             if wanted and what not in there
@@ -302,8 +298,7 @@ class Manager:
                     raise next(iter(errors.values()))
                 if CONTROLS in phases:
                     self.say("controls")
-                    done = {record["pass"] for record in self._journal() if record["what"] == CONTROLS}
-                    for number in sorted(self.control_passes().keys() - done):
+                    for number in self.controls_left():
                         self._one_pass(number, request.devices[0], progress, controls=True)
                 if COUNTERS in phases:
                     self._watch(COUNTERS)
@@ -321,6 +316,11 @@ class Manager:
         alone = [entry for entry in entries if variant_of(entry.cell)[1] == ALONE]
         last = self.request.passes - 1
         return {**{number: alone for number in range(last) if alone}, **({last: entries} if entries else {})}
+
+    def controls_left(self) -> list[int]:
+        """The passes' numbers whose controls are not in the journal yet."""
+        done = {record["pass"] for record in self._journal() if record["what"] == CONTROLS}
+        return sorted(self.control_passes().keys() - done)
 
     @contextlib.contextmanager
     def _evaluating(self, todo: Mapping[str, list[int]], phases: Sequence[str]) -> Iterator[None]:

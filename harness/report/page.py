@@ -326,7 +326,7 @@ def _failed(view: View) -> list[tuple[str, str, list[str]]]:
     """Gates that failed: (gate, message, of what), those with one message together."""
     found: dict[tuple[str, str], list[str]] = {}
     for gate in view.archive.gates:
-        if not gate.ok and gate.skipped is None:
+        if gate.failed:
             subject = f"{gate.subject}, {gate.when}" if gate.when else gate.subject
             found.setdefault((gate.gate, gate.message), []).append(subject)
     return [(gate, message, list(dict.fromkeys(subjects))) for (gate, message), subjects in found.items()]
